@@ -226,7 +226,7 @@ def __dir__() -> list[str]:
 
 
 def _installed_version() -> str:
-    """The distribution's version; ``unknown`` for a source tree that is not installed."""
+    """Return the distribution's version; ``unknown`` for a source tree that is not installed."""
     metadata = importlib.import_module("importlib.metadata")
     try:
         return str(metadata.version("sparktxn"))

@@ -164,7 +164,7 @@ _NAMES: Final = {code: name for name, code in _OWN_NAMES.items()} | errorcodes.N
 
 
 def error_name(code: int) -> str:
-    """The name of a code as librdkafka prints it (rd_kafka_err2name).
+    """Return the name of a code as librdkafka prints it (rd_kafka_err2name).
 
     >>> error_name(-144), error_name(3), error_name(12345)
     ('_FENCED', 'UNKNOWN_TOPIC_OR_PART', 'ERR_12345?')
@@ -185,7 +185,7 @@ class _KafkaErrorCodes(type):
             raise AttributeError(f"KafkaError has no error code {name!r}{did_you_mean(name, _CODES)}") from None
 
     def __dir__(cls) -> list[str]:
-        """The codes too, so that editors complete them."""
+        """Return the codes too, so that editors complete them."""
         return [*super().__dir__(), *_CODES]
 
 
@@ -219,29 +219,29 @@ class KafkaError(Exception, metaclass=_KafkaErrorCodes):
         self._txn_requires_abort = txn_requires_abort
 
     def code(self) -> int:
-        """The numeric code."""
+        """Return the numeric code."""
         return self._code
 
     def name(self) -> str:
-        """The code's name, such as ``_FENCED`` or ``INVALID_TXN_STATE``."""
+        """Return the code's name, such as ``_FENCED`` or ``INVALID_TXN_STATE``."""
         return error_name(self._code)
 
     def str(self) -> str:
-        """The reason in words; librdkafka's text of the code if no reason was given."""
+        """Return the reason in words; librdkafka's text of the code if no reason was given."""
         if self._reason is not None:
             return self._reason
         return errorcodes.text_of(self._code) or self.name()
 
     def fatal(self) -> bool:
-        """True if the client can only be closed."""
+        """Return True if the client can only be closed."""
         return self._fatal
 
     def retriable(self) -> bool:
-        """True if the same call may be made again."""
+        """Return True if the same call may be made again."""
         return self._retriable
 
     def txn_requires_abort(self) -> bool:
-        """True if the transaction must be aborted and begun again."""
+        """Return True if the transaction must be aborted and begun again."""
         return self._txn_requires_abort
 
     def __eq__(self, other: object) -> bool:
@@ -483,7 +483,7 @@ _SUGGESTION_CUTOFF: Final = 0.6
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the known name nearest to `word`, or ``""``.
+    """Return ``"; did you mean 'x'?"`` for the known name nearest to `word`, or ``""``.
 
     >>> did_you_mean("startingOffset", ["startingOffsets", "topic"])
     "; did you mean 'startingOffsets'?"

@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``txnlog`` known to `spark` where Spark's own discovery cannot see this package.
+    """Make ``txnlog`` known to `spark` where Spark's own discovery cannot see this package.
 
     That is so when the package was shipped with ``--py-files``, or lies on a path that only the driver has.
 

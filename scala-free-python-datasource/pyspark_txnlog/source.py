@@ -38,11 +38,11 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` takes."""
+        """Return what ``format()`` takes."""
         return "txnlog"
 
     def schema(self) -> StructType:
-        """The columns of the topics, or of the system table, that the options name; pins the read view.
+        """Return the columns of the topics, or of the system table, that the options name; pins the read view.
 
         Raises:
             ConfigurationError: an option is wrong, a topic does not exist, or the topics do not share one layout.
@@ -58,7 +58,7 @@ class DefaultSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of one read view."""
+        """Return a reader of one read view."""
         from pyspark_txnlog.options.options import READ, ReadOptions
         from pyspark_txnlog.options.table_options import options_of_table
         from pyspark_txnlog.reading.batch_reader import make_reader
@@ -71,7 +71,7 @@ class DefaultSource(DataSource):
         return make_reader(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that follows the log in whole transactions."""
+        """Return a reader that follows the log in whole transactions."""
         from pyspark_txnlog.options.options import READ_STREAM
         from pyspark_txnlog.options.table_options import options_of_table
         from pyspark_txnlog.reading.streams import make_stream_reader
@@ -80,7 +80,7 @@ class DefaultSource(DataSource):
         return make_stream_reader(given, schema, parallelism=self._parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of one transaction."""
+        """Return a writer of one transaction."""
         from pyspark_txnlog.options.options import WRITE, WriteOptions
         from pyspark_txnlog.options.table_options import options_of_table
         from pyspark_txnlog.writing.batch_writer import TxnLogWriter
@@ -88,7 +88,7 @@ class DefaultSource(DataSource):
         return TxnLogWriter(WriteOptions.parse(options_of_table(self.options, schema, WRITE), WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A writer of one transaction per micro-batch, exactly once.
+        """Return a writer of one transaction per micro-batch, exactly once.
 
         In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does.
         """

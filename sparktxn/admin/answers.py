@@ -33,7 +33,7 @@ class AnsweringClient(WithoutCredentials):
     """A client that opens its store when it is first asked for something."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        """Checks the settings; nothing is opened yet. Keyword arguments are settings with ``_`` for ``.``.
+        """Check the settings; nothing is opened yet. Keyword arguments are settings with ``_`` for ``.``.
 
         Raises:
             ConfigurationError: a setting is unknown, or the store's address is missing.
@@ -57,7 +57,7 @@ class AnsweringClient(WithoutCredentials):
         return f"{type(self).__name__}({self._uri!r})"
 
     def close(self) -> None:
-        """Gives the store back; calling twice is harmless."""
+        """Give the store back; calling twice is harmless."""
         self._closed = True
         if self._store is not None:
             self._store.close()
@@ -121,7 +121,7 @@ class AnsweringClient(WithoutCredentials):
 
 
 def list_of(name: str, given: object, kind: type[Item]) -> list[Item]:
-    """A list that is not empty, of `kind`.
+    """Return a list that is not empty, of `kind`.
 
     Raises:
         TypeError: not a list, or something in it is not a `kind`.
@@ -134,5 +134,5 @@ def list_of(name: str, given: object, kind: type[Item]) -> list[Item]:
 
 
 def names_of(name: str, given: object) -> list[str]:
-    """A list of names that is not empty."""
+    """Return a list of names that is not empty."""
     return arguments.identifiers(name, list_of(name, given, str))

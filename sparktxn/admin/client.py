@@ -66,7 +66,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Creates topics, and the store if it is missing; {name: Future}.
+        """Create topics, and the store if it is missing; {name: Future}.
 
         The futures raise KafkaException: ``TOPIC_ALREADY_EXISTS``, ``INVALID_TOPIC``, ``INVALID_PARTITIONS``,
         ``INVALID_CONFIG``.
@@ -92,7 +92,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         operation_timeout: float = 0.0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[None]]:
-        """Deletes topics with all their records; {name: Future}."""
+        """Delete topics with all their records; {name: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
         arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
@@ -110,7 +110,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Adds empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
+        """Add empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
         arguments.timeout_s("operation_timeout", operation_timeout)
         arguments.timeout_s("request_timeout", request_timeout)
 
@@ -146,7 +146,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
-        """All topics, or the one named.
+        """Return all topics, or the one named.
 
         Raises:
             StoreNotFound: there is no store.
@@ -163,7 +163,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         include_authorized_operations: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[TopicDescription]]:
-        """Describes topics; {name: Future}. There are no access control lists: all operations are authorized."""
+        """Describe topics; {name: Future}. There are no access control lists: all operations are authorized."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         arguments.timeout_s("request_timeout", request_timeout)
         names = topics.topic_names if isinstance(topics, TopicCollection) else topics
@@ -242,7 +242,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """One offset for each partition; {partition: Future}. The keys have as their offset what was asked for."""
+        """Return one offset for each partition; {partition: Future}. The keys have as their offset what was asked for."""
         arguments.timeout_s("request_timeout", request_timeout)
         offsets = _offset_specs(topic_partition_offsets)
         arguments.integer("isolation_level", isolation_level, 0, 1)
@@ -263,7 +263,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         operation_timeout: float = 0.0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
-        """Deletes the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
+        """Delete the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
         arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
@@ -284,7 +284,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         transactional_id_pattern: str | None = None,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[TransactionListing]]:
-        """The transactional ids that pass every filter that is given, by name.
+        """Return the transactional ids that pass every filter that is given, by name.
 
         `duration_filter_ms` lets those pass whose last transaction began longer ago; the pattern is a regular
         expression for the whole id. A state that does not exist is reported by a warning.
@@ -304,7 +304,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def describe_transactions(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
-        """Describes transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
+        """Describe transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
         arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("transactional_ids", transactional_ids),
@@ -316,7 +316,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def describe_producers(
         self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
-        """The producers of partitions; {partition: Future}."""
+        """Return the producers of partitions; {partition: Future}."""
         arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("topic_partitions", topic_partitions, TopicPartition),
@@ -328,7 +328,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def abort_transaction(
         self, spec: AbortTransactionSpec, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[None]:
-        """Aborts the open transaction that `spec` names, in all its partitions, and fences its producer.
+        """Abort the open transaction that `spec` names, in all its partitions, and fence its producer.
 
         The future may raise ``INVALID_TXN_STATE`` (it is not open there), ``INVALID_PRODUCER_EPOCH``,
         ``TRANSACTION_COORDINATOR_FENCED``.
@@ -341,7 +341,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def fence_producers(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[ProducerIdAndEpoch]]:
-        """Fences the producers of transactional ids, and aborts what they left open or prepared.
+        """Fence the producers of transactional ids, and abort what they left open or prepared.
 
         {id: Future of the identity that this has taken}.
         """
@@ -362,7 +362,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         max_transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS_MAX,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HangingTransaction]]:
-        """Transactions that hold up a partition for longer than `max_transaction_timeout_ms`, and are not prepared.
+        """Return transactions that hold up a partition for longer than `max_transaction_timeout_ms`, and are not prepared.
 
         Raises:
             ValueError: a partition is given without its topic.

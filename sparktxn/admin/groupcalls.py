@@ -40,7 +40,7 @@ class GroupCalls(AnsweringClient):
         types: Iterable[ConsumerGroupType] | None = None,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[ListConsumerGroupsResult]:
-        """The groups that have members or committed offsets, or those of them in one of `states` and of `types`.
+        """Return the groups that have members or committed offsets, or those of them in one of `states` and of `types`.
 
         An empty list of states or of types, as confluent-kafka's, leaves no group out.
         """
@@ -75,7 +75,7 @@ class GroupCalls(AnsweringClient):
         include_authorized_operations: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Describes groups with their members; {group id: Future}. A group that does not exist is DEAD."""
+        """Describe groups with their members; {group id: Future}. A group that does not exist is DEAD."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
@@ -94,7 +94,7 @@ class GroupCalls(AnsweringClient):
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[list[ConsumerGroupLag]]]:
-        """How far groups are behind, by partition; {group id: Future}.
+        """Return how far groups are behind, by partition; {group id: Future}.
 
         The end is the last stable offset, or with ``READ_UNCOMMITTED`` the log end. Partitions are those that have a
         committed offset or a member.
@@ -116,7 +116,7 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[str]]:
-        """Removes the members with these instance ids, or all members; the member ids that were removed.
+        """Remove the members with these instance ids, or all members; the member ids that were removed.
 
         Consumers that still run are fenced, and may join again. The future may raise ``UNKNOWN_MEMBER_ID``: there is no
         member with an instance id; no member is removed then.
@@ -141,7 +141,7 @@ class GroupCalls(AnsweringClient):
         require_stable: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Committed offsets of groups; {group id: Future}."""
+        """Return committed offsets of groups; {group id: Future}."""
         arguments.timeout_s("request_timeout", request_timeout)
 
         require_stable = arguments.boolean("require_stable", require_stable)
@@ -161,7 +161,7 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Sets offsets of groups, each group's all or none; {group id: Future}.
+        """Set offsets of groups, each group's all or none; {group id: Future}.
 
         The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
         """
@@ -183,7 +183,7 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Forgets groups' offsets for the partitions named, those inside open transactions too; {group id: Future}.
+        """Forget groups' offsets for the partitions named, those inside open transactions too; {group id: Future}.
 
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``GROUP_SUBSCRIBED_TO_TOPIC`` or ``NON_EMPTY_GROUP``: the group
         has members.
@@ -203,7 +203,7 @@ class GroupCalls(AnsweringClient):
     def delete_consumer_groups(
         self, group_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[None]]:
-        """Forgets groups with all their offsets, those inside open transactions too; {group id: Future}.
+        """Forget groups with all their offsets, those inside open transactions too; {group id: Future}.
 
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``NON_EMPTY_GROUP``: the group has members.
         """

@@ -195,7 +195,7 @@ def remove_members(log: Log, group_id: str, instance_ids: Sequence[str] | None) 
 def group_offsets(
     log: Log, asked: ConsumerGroupTopicPartitions, *, require_stable: bool
 ) -> ConsumerGroupTopicPartitions:
-    """A group's committed offsets, as last known.
+    """Return a group's committed offsets, as last known.
 
     With `require_stable`, a partition whose offset is in an open transaction gets the error ``UNSTABLE_OFFSET_COMMIT``.
     """
@@ -232,7 +232,7 @@ def _offset_of(log: Log, group_id: str, partition: TopicPartition, require_stabl
 
 
 def alter_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-    """Sets a group's offsets, all or none.
+    """Set a group's offsets, all or none.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: an offset is below 0;
@@ -253,7 +253,7 @@ def alter_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> Consu
 
 
 def delete_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-    """Forgets a group's offsets for some partitions, also those that wait for the end of a transaction.
+    """Forget a group's offsets for some partitions, also those that wait for the end of a transaction.
 
     Raises:
         KafkaException: ``GROUP_ID_NOT_FOUND``; ``UNKNOWN_TOPIC_OR_PARTITION``; ``GROUP_SUBSCRIBED_TO_TOPIC``: a member
@@ -278,7 +278,7 @@ def delete_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> Cons
 
 
 def delete_group(log: Log, group_id: str) -> None:
-    """Forgets a group: its committed offsets, and those that wait for the end of a transaction (K109).
+    """Forget a group: its committed offsets, and those that wait for the end of a transaction (K109).
 
     Offsets that are committed while this runs make the group anew.
 

@@ -67,7 +67,7 @@ class HalfMessageCalls(AnsweringClient):
         states: Iterable[HalfMessageState | str] | None = None,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HalfMessageListing]]:
-        """The half messages that are not settled, of producer groups and in states (None: all), the oldest first.
+        """Return the half messages that are not settled, of producer groups and in states (None: all), the oldest first.
 
         Raises:
             ConfigurationError: a state is unknown.
@@ -88,7 +88,7 @@ class HalfMessageCalls(AnsweringClient):
     def count_half_messages(
         self, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[dict[str, HalfMessageCounts]]:
-        """How many messages wait, or are discarded, by topic; topics without any are left out."""
+        """Return how many messages wait, or are discarded, by topic; topics without any are left out."""
         arguments.timeout_s("request_timeout", request_timeout)
         return self._answer(lambda: _counts(self._refreshed().halves()))
 

@@ -33,7 +33,7 @@ class PartitionProducerState(Struct, frozen=True):
 
 
 def describe_producers(log: Log, partition: TopicPartition) -> PartitionProducerState:
-    """A partition's producers as last known (K124).
+    """Return a partition's producers as last known (K124).
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.

@@ -35,7 +35,7 @@ def _partition_view(view: ReadView, partition: TopicPartition) -> PartitionView:
 def list_offset(
     log: Log, uri: str, partition: TopicPartition, spec: OffsetSpec, isolation: Isolation
 ) -> ListOffsetsResultInfo:
-    """One offset of a partition; -1 if there is none.
+    """Return one offset of a partition; -1 if there is none.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
@@ -58,7 +58,7 @@ def list_offset(
 def _times(
     log: Log, uri: str, whole: ReadView, view: PartitionView, start: int, end: int, isolation: Isolation
 ) -> pa.Table:
-    """Offsets and timestamps in milliseconds of a range's records."""
+    """Return offsets and timestamps in milliseconds of a range's records."""
     prefix = "" if view.topic.schema is None else "_"
     columns = (prefix + "offset", prefix + "timestamp")
     ranges = {(view.topic.name, view.partition): (start, end)}
@@ -72,7 +72,7 @@ def _times(
 def _newest_by_time(
     log: Log, uri: str, whole: ReadView, view: PartitionView, isolation: Isolation
 ) -> ListOffsetsResultInfo:
-    """Segments are read, the newest by their greatest timestamp first, until no other can hold a newer record."""
+    """Return segments are read, the newest by their greatest timestamp first, until no other can hold a newer record."""
     start, end = view.log_start_offset, end_of(view, isolation)
     if is_internal(view.topic):
         return _newest_of_history(log, uri, whole, view)
@@ -93,7 +93,7 @@ def _newest_by_time(
 
 
 def _newest_of_history(log: Log, uri: str, whole: ReadView, view: PartitionView) -> ListOffsetsResultInfo:
-    """An internal topic's first row of the greatest time: the entries' timestamps never fall."""
+    """Return an internal topic's first row of the greatest time: the entries' timestamps never fall."""
     best = _NONE
     ranges = {(view.topic.name, view.partition): (view.log_start_offset, view.log_end_offset)}
     for task in plan_ranges(log.objects, uri, whole, ranges, columns=("_offset", "_timestamp")):
@@ -106,7 +106,7 @@ def _newest_of_history(log: Log, uri: str, whole: ReadView, view: PartitionView)
 
 
 def delete_records(log: Log, partition: TopicPartition) -> DeletedRecords:
-    """Deletes the records before `partition.offset`, or all of them if it is OFFSET_END.
+    """Delete the records before `partition.offset`, or all of them if it is OFFSET_END.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: the offset is past the end, or below 0.

@@ -41,12 +41,12 @@ _DEFAULT_PARTITIONS: Final = 1
 
 
 def refusal(code: ErrorCode, reason: str) -> KafkaException:
-    """An exception with one of Kafka's codes."""
+    """Return an exception with one of Kafka's codes."""
     return KafkaException(KafkaError(code, reason))
 
 
 def changeable_topic(log: Log, name: str) -> TopicState:
-    """A topic of the user's as last known.
+    """Return a topic of the user's as last known.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TOPIC``: it is internal.
@@ -56,7 +56,7 @@ def changeable_topic(log: Log, name: str) -> TopicState:
 
 
 def existing_topic(log: Log, name: str) -> TopicState:
-    """The topic as last known, internal ones too.
+    """Return the topic as last known, internal ones too.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
@@ -69,7 +69,7 @@ def existing_topic(log: Log, name: str) -> TopicState:
 
 
 def checked(new: NewTopic, request_id: str) -> CreateTopic:
-    """The command that creates a topic; checks all that can be checked without the store.
+    """Return the command that creates a topic; checks all that can be checked without the store.
 
     Raises:
         KafkaException: ``INVALID_TOPIC``, ``INVALID_PARTITIONS``, ``INVALID_CONFIG``.
@@ -108,14 +108,14 @@ def create_topic(log: Log, new: NewTopic, *, validate_only: bool) -> None:
 
 
 def delete_topic(log: Log, name: str) -> None:
-    """Deletes a topic with all its records."""
+    """Delete a topic with all its records."""
     log.refresh()
     topic = changeable_topic(log, name)
     log.submit([DeleteTopic(log.ids.token(), name, topic.topic_id)])
 
 
 def create_partitions(log: Log, new: NewPartitions, *, validate_only: bool) -> None:
-    """Adds empty partitions.
+    """Add empty partitions.
 
     Raises:
         KafkaException: ``INVALID_PARTITIONS``: the count is not above the present one.
@@ -147,7 +147,7 @@ def add_columns(log: Log, name: str, schema: pa.Schema, *, validate_only: bool) 
 
 
 def describe_topic(log: Log, uri: str, name: str, *, operations: bool) -> TopicDescription:
-    """A topic as last known; with `operations` its description has what a program may do with it."""
+    """Return a topic as last known; with `operations` its description has what a program may do with it."""
     topic = existing_topic(log, name)
     node = node_of(uri)
     partitions = [TopicPartitionInfo(number, node, [node], [node]) for number in range(topic.partition_count)]

@@ -116,7 +116,7 @@ def list_transactions(
     duration_filter_ms: int,
     transactional_id_pattern: str | None,
 ) -> list[TransactionListing]:
-    """The transactional ids that pass every filter, by name, as last known (K122).
+    """Return the transactional ids that pass every filter, by name, as last known (K122).
 
     A state that is not one of Kafka's matches nothing and is reported by a warning. `duration_filter_ms` lets those
     pass whose last transaction began longer ago, by this process' clock; below 0 is no filter.
@@ -157,7 +157,7 @@ def _state_of(record: TransactionRecord) -> TransactionState:
 
 
 def describe_transaction(log: Log, transactional_id: str) -> TransactionDescription:
-    """A transactional id as last known; partitions of deleted topics are left out (K123).
+    """Return a transactional id as last known; partitions of deleted topics are left out (K123).
 
     Raises:
         KafkaException: ``TRANSACTIONAL_ID_NOT_FOUND``; ``INVALID_REQUEST``: the id is empty.
@@ -183,7 +183,7 @@ def describe_transaction(log: Log, transactional_id: str) -> TransactionDescript
 
 
 def abort_transaction(log: Log, spec: AbortTransactionSpec) -> None:
-    """Aborts an open transaction in all its partitions, and fences its producer, which gets the reason (K126).
+    """Abort an open transaction in all its partitions, and fence its producer, which gets the reason (K126).
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TXN_STATE``: it is not open there (any more);
@@ -230,7 +230,7 @@ def _check_epochs(spec: AbortTransactionSpec, producer: ProducerState) -> None:
 
 
 def _owner(log: Log, opened: OpenTransaction, topic: TopicState, partition: int) -> TransactionRecord | None:
-    """The transactional id whose ongoing transaction this is; None if there is none, which cannot be."""
+    """Return the transactional id whose ongoing transaction this is; None if there is none, which cannot be."""
     record = log.transaction(opened.transactional_id)
     if record is None or record.status is not TransactionStatus.ONGOING:
         return None
@@ -240,7 +240,7 @@ def _owner(log: Log, opened: OpenTransaction, topic: TopicState, partition: int)
 
 
 def fence_producer(log: Log, transactional_id: str) -> ProducerIdAndEpoch:
-    """Initialises a transactional id, so that its producer is fenced and its open transaction aborted (K127).
+    """Initialise a transactional id, so that its producer is fenced and its open transaction aborted (K127).
 
     The abort holds for a prepared transaction too. An id that is not known is made.
     """
@@ -254,7 +254,7 @@ def fence_producer(log: Log, transactional_id: str) -> ProducerIdAndEpoch:
 def find_hanging_transactions(
     log: Log, topics: Sequence[TopicState], partition: int | None, max_transaction_timeout_ms: int
 ) -> list[HangingTransaction]:
-    """Transactions that hold up a partition for longer than any transaction may take, as last known (K125).
+    """Return transactions that hold up a partition for longer than any transaction may take, as last known (K125).
 
     Prepared ones are not among them: a database decides those. The duration is counted from the entry that began the
     transaction, by this process' clock. For a transaction that no transactional id owns it is counted from its last

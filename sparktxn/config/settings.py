@@ -71,7 +71,7 @@ def values_by_field(group: type[Any], parsed: Mapping[str, Any]) -> dict[str, An
 
 
 def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Every known setting's value, by name: as given, or its default.
+    """Return every known setting's value, by name: as given, or its default.
 
     Raises:
         ConfigurationError: a name in `given` is unknown (the error names the nearest known one) or a value is wrong.

@@ -97,10 +97,10 @@ class StoreOptions(dict[str, Any]):
 
 
 def is_store_setting(name: str) -> bool:
-    """True for names that belong to the store's handle: STORE_SETTINGS and ``storage.*``."""
+    """Return True for names that belong to the store's handle: STORE_SETTINGS and ``storage.*``."""
     return name.startswith(STORAGE_PREFIX) or any(known.name == name for known in STORE_SETTINGS)
 
 
 def storage_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``storage.*`` settings without their prefix: fsspec gets them as they are (credentials, endpoint)."""
+    """Return the ``storage.*`` settings without their prefix: fsspec gets them as they are (credentials, endpoint)."""
     return {name[len(STORAGE_PREFIX) :]: value for name, value in given.items() if name.startswith(STORAGE_PREFIX)}

@@ -106,7 +106,7 @@ _BY_NAME: Final = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 
 def check_topic_settings(given: Mapping[str, Any]) -> dict[str, str]:
-    """The given settings as the log keeps them: checked, and written as text. Kafka's that mean nothing are kept too.
+    """Return the given settings as the log keeps them: checked, and written as text. Kafka's that mean nothing are kept too.
 
     Raises:
         ConfigurationError: a name is unknown or a value is wrong.
@@ -140,7 +140,7 @@ def setting_text(name: str, value: Any) -> str:
 
 
 def topic_setting(settings: Mapping[str, str], name: str) -> Any:
-    """The parsed value of one topic setting, or its default."""
+    """Return the parsed value of one topic setting, or its default."""
     setting = _BY_NAME[name]
     return setting.parsed(settings[name]) if name in settings else setting.default
 

@@ -27,7 +27,7 @@ def refusal(named: str, value: object, expected: str) -> ConfigurationError:
 
 
 def integer(minimum: int, maximum: int) -> Parser:
-    """A parser of whole numbers from `minimum` to `maximum`, also written as text."""
+    """Return a parser of whole numbers from `minimum` to `maximum`, also written as text."""
     expected = f"a whole number from {minimum} to {maximum}"
 
     def parse(named: str, value: Any) -> int:
@@ -51,7 +51,7 @@ def _whole_number(named: str, value: Any) -> int | None:
 
 
 def number(minimum: float, maximum: float) -> Parser:
-    """A parser of numbers from `minimum` to `maximum`, also written as text."""
+    """Return a parser of numbers from `minimum` to `maximum`, also written as text."""
     expected = f"a number from {minimum:g} to {maximum:g}"
 
     def parse(named: str, value: Any) -> float:
@@ -85,7 +85,7 @@ def boolean(named: str, value: Any) -> bool:
 
 
 def choice(*allowed: str) -> Parser:
-    """A parser of one of a few words, whatever their case."""
+    """Return a parser of one of a few words, whatever their case."""
     expected = "one of " + ", ".join(allowed)
 
     def parse(named: str, value: Any) -> str:

@@ -70,7 +70,7 @@ class Progress:
         return self.position >= 0
 
     def seek(self, position: int) -> None:
-        """Goes on at `position`, which the user has chosen, also after an error that had stopped the partition."""
+        """Go on at `position`, which the user has chosen, also after an error that had stopped the partition."""
         self.go_to(position)
         self.begins = True
 
@@ -88,17 +88,17 @@ class Progress:
             self.began_at = position
 
     def readable(self, now_s: float) -> bool:
-        """True if records may be read for it now."""
+        """Return True if records may be read for it now."""
         return self.position >= 0 and not self.paused and not self.halted and self.retry_at_s <= now_s
 
     def store(self, offset: int, metadata: str | None = None, leader_epoch: int | None = None) -> None:
-        """Makes `offset` what the next offset commit takes."""
+        """Make `offset` what the next offset commit takes."""
         self.stored.offset = offset
         self.stored.metadata = metadata
         self.stored.leader_epoch = leader_epoch
 
     def uncommitted(self) -> TopicPartition | None:
-        """What there is to commit: the stored offset, if it is not the one committed last."""
+        """Return what there is to commit: the stored offset, if it is not the one committed last."""
         stored = self.stored
         if stored.offset < 0 or stored.offset == self.committed:
             return None
@@ -122,11 +122,11 @@ class Assignment:
         return iter(list(self._by_key.values()))
 
     def get(self, key: PartitionKey) -> Progress | None:
-        """The partition's progress, or None if it is not assigned."""
+        """Return the partition's progress, or None if it is not assigned."""
         return self._by_key.get(key)
 
     def require(self, partition: TopicPartition, code: ErrorCode = ErrorCode.LOCAL_STATE) -> Progress:
-        """The partition's progress.
+        """Return the partition's progress.
 
         Raises:
             KafkaException: `code`: the partition is not assigned.
@@ -143,31 +143,31 @@ class Assignment:
         return [progress for progress in found if progress is not None]
 
     def add(self, progress: Progress) -> None:
-        """Assigns one more partition, last in turn; one that is assigned already is replaced."""
+        """Assign one more partition, last in turn; one that is assigned already is replaced."""
         if progress.key not in self._by_key:
             self._turn.append(progress.key)
         self._by_key[progress.key] = progress
 
     def remove(self, key: PartitionKey) -> None:
-        """Takes a partition away."""
+        """Take a partition away."""
         if self._by_key.pop(key, None) is not None:
             self._turn.remove(key)
 
     def clear(self) -> None:
-        """Takes all away."""
+        """Take all away."""
         self._by_key.clear()
         self._turn.clear()
 
     def topics(self) -> set[str]:
-        """The topics of the assigned partitions."""
+        """Return the topics of the assigned partitions."""
         return {topic for topic, _ in self._by_key}
 
     def in_turn(self) -> list[Progress]:
-        """All partitions, the one that has waited longest first."""
+        """Return all partitions, the one that has waited longest first."""
         return [self._by_key[key] for key in self._turn]
 
     def served(self, key: PartitionKey) -> None:
-        """Puts a partition at the end of the turn."""
+        """Put a partition at the end of the turn."""
         if key in self._by_key:
             self._turn.remove(key)
             self._turn.append(key)
@@ -178,12 +178,12 @@ class Assignment:
         self._turn.sort(key=lambda key: places.get(key, len(places)))
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions as users get them, in order, with the offsets that they were assigned with."""
+        """Return the partitions as users get them, in order, with the offsets that they were assigned with."""
         return [TopicPartition(*key, self._by_key[key].assigned_at) for key in sorted(self._by_key)]
 
 
 def check_offset(partitions: Iterable[TopicPartition]) -> None:
-    """Refuses what is not a place to read from.
+    """Refuse what is not a place to read from.
 
     Raises:
         KafkaException: ``_INVALID_ARG``: a partition below 0 or an offset that means nothing.
@@ -200,7 +200,7 @@ def check_offset(partitions: Iterable[TopicPartition]) -> None:
 
 
 def logical_position(position: int, view: PartitionView, end_offset: int) -> int | None:
-    """The offset that OFFSET_BEGINNING, OFFSET_END or a tail offset means in a view; None for any other `position`."""
+    """Return the offset that OFFSET_BEGINNING, OFFSET_END or a tail offset means in a view; None for any other `position`."""
     if position == OFFSET_BEGINNING:
         return view.log_start_offset
     if position == OFFSET_END:

@@ -57,7 +57,7 @@ class Consumer(Lookups):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        """Opens the store at ``bootstrap.servers``; keyword arguments are settings with ``_`` for ``.``.
+        """Open the store at ``bootstrap.servers``; keyword arguments are settings with ``_`` for ``.``.
 
         Raises:
             ConfigurationError: a setting is unknown or wrong, or ``group.id`` is missing.
@@ -127,7 +127,7 @@ class Consumer(Lookups):
     # Reading
 
     def poll(self, timeout: float | None = -1.0) -> Message | None:
-        """The next message, or one whose `error()` says what happened; None if none came within `timeout` seconds.
+        """Return the next message, or one whose `error()` says what happened; None if none came within `timeout` seconds.
 
         Raises:
             DamagedObject: an object of one partition is damaged; other partitions are still handed out.
@@ -144,7 +144,7 @@ class Consumer(Lookups):
             return self._next() if has_turn else None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
-        """Up to `num_messages` messages: fewer only if `timeout` seconds pass."""
+        """Return up to `num_messages` messages: fewer only if `timeout` seconds pass."""
         num_messages = arguments.integer("num_messages", num_messages, 0)
         with self._reads(timeout) as has_turn:
             return self._gather(num_messages) if has_turn else []
@@ -212,7 +212,7 @@ class Consumer(Lookups):
             yield has_turn
 
     def consume_arrow(self, num_records: int = _ARROW_RECORDS, timeout: float | None = -1.0) -> pa.Table | None:
-        """Up to `num_records` records as a table; None if there were none within `timeout` seconds.
+        """Return up to `num_records` records as a table; None if there were none within `timeout` seconds.
 
         Returns as soon as there are any. Topics with Kafka's record give key, value, topic, partition, offset,
         timestamp, timestampType and headers. A topic with declared columns gives these and ``_topic``, ``_partition``,
@@ -273,7 +273,7 @@ class Consumer(Lookups):
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Reads all partitions of `topics` (names, or patterns that begin with ``^``), in place of what was subscribed.
+        """Read all partitions of `topics` (names, or patterns that begin with ``^``), in place of what was subscribed.
 
         The consumer joins its group at the next poll(), and reads the partitions that the group gives it.
         `on_assign(consumer, partitions)` is called inside poll(), and may assign them with other offsets; `on_revoke`
@@ -293,7 +293,7 @@ class Consumer(Lookups):
 
     @in_turn
     def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group; on_revoke is called here."""
+        """Read nothing any more, and leave the group; on_revoke is called here."""
         self._check()
         self._rebalancing.leave()
         self._reading.subscription = None
@@ -301,7 +301,7 @@ class Consumer(Lookups):
 
     @in_turn
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads exactly `partitions`, each from its offset; without one from the committed offset.
+        """Read exactly `partitions`, each from its offset; without one from the committed offset.
 
         Raises:
             KafkaException: ``_STATE``: in a callback of incremental lists, which takes incremental_assign().
@@ -317,12 +317,12 @@ class Consumer(Lookups):
 
     @in_turn
     def unassign(self) -> None:
-        """Reads no partition; a subscription stays."""
+        """Read no partition; a subscription stays."""
         self.assign([])
 
     @in_turn
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads `partitions` too.
+        """Read `partitions` too.
 
         Raises:
             KafkaException: ``_CONFLICT``: one is assigned already; ``_STATE``: in a callback of whole lists.
@@ -339,7 +339,7 @@ class Consumer(Lookups):
 
     @in_turn
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads `partitions` no longer.
+        """Read `partitions` no longer.
 
         Raises:
             KafkaException: ``_INVALID_ARG``: one is not assigned; ``_STATE``: in a callback of whole lists.
@@ -355,7 +355,7 @@ class Consumer(Lookups):
 
     @in_turn
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read."""
+        """Return the partitions that are read."""
         self._check()
         return self._assignment.partitions()
 
@@ -376,7 +376,7 @@ class Consumer(Lookups):
 
     @in_turn
     def seek(self, partition: TopicPartition) -> None:
-        """Goes on at `partition.offset`.
+        """Go on at `partition.offset`.
 
         Raises:
             KafkaException: ``_UNKNOWN_PARTITION``: it is not assigned; ``_INVALID_ARG``: the offset means nothing.
@@ -391,7 +391,7 @@ class Consumer(Lookups):
 
     @in_turn
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The next offset of each partition; OFFSET_INVALID while it is unknown; an error if it is not assigned."""
+        """Return the next offset of each partition; OFFSET_INVALID while it is unknown; an error if it is not assigned."""
         self._check()
         given = topic_partitions("partitions", partitions)
         self._reading.settle()
@@ -408,7 +408,7 @@ class Consumer(Lookups):
 
     @in_turn
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hands out no records of `partitions` until `resume`; one that is not assigned is left out."""
+        """Hand out no records of `partitions` until `resume`; one that is not assigned is left out."""
         self._check()
         given = topic_partitions("partitions", partitions)
         self._reading.give_back()
@@ -418,7 +418,7 @@ class Consumer(Lookups):
 
     @in_turn
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hands out records of `partitions` again; one that is not assigned is left out."""
+        """Hand out records of `partitions` again; one that is not assigned is left out."""
         self._check()
         for progress in self._assignment.those_of(topic_partitions("partitions", partitions)):
             progress.paused = False
@@ -427,7 +427,7 @@ class Consumer(Lookups):
 
     @in_time("timeout", clock_of)
     def committed(self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0) -> list[TopicPartition]:
-        """The group's committed offsets, OFFSET_INVALID where there is none.
+        """Return the group's committed offsets, OFFSET_INVALID where there is none.
 
         Raises:
             KafkaException: ``UNSTABLE_OFFSET_COMMIT`` (retriable): a transaction with one of them is still open.
@@ -444,7 +444,7 @@ class Consumer(Lookups):
         offsets: Sequence[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commits `message`'s offset plus one, `offsets`, or what is stored; returns it if not asynchronous.
+        """Commit `message`'s offset plus one, `offsets`, or what is stored; returns it if not asynchronous.
 
         Raises:
             KafkaException: synchronous: it failed, or there was nothing to commit (``_NO_OFFSET``).
@@ -463,7 +463,7 @@ class Consumer(Lookups):
 
     @in_turn
     def store_offsets(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
-        """Stores `message`'s offset plus one, or `offsets`, for the next commit.
+        """Store `message`'s offset plus one, or `offsets`, for the next commit.
 
         Raises:
             KafkaException: ``_INVALID_ARG``: enable.auto.offset.store is on; ``_UNKNOWN_PARTITION``: not assigned.
@@ -481,7 +481,7 @@ class Consumer(Lookups):
 
     @in_turn
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
-        """What `Producer.send_offsets_to_transaction` takes: opaque, may be pickled.
+        """Return what `Producer.send_offsets_to_transaction` takes: opaque, may be pickled.
 
         It says which member of the group this consumer is, or where it has started from. It changes inside poll() and
         consume(), so take it anew for each transaction.
@@ -529,7 +529,7 @@ class Consumer(Lookups):
     # The end
 
     def close(self) -> None:
-        """Commits stored offsets if they are committed automatically, leaves the group, and gives everything back.
+        """Commit stored offsets if they are committed automatically, leaves the group, and give everything back.
 
         Twice is harmless, also from two threads. Wait up to half a minute for the object store, and for callbacks that
         other threads run. Offsets that are not committed by then are given up, with a warning, and never committed.

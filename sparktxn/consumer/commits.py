@@ -90,11 +90,11 @@ class Commits:
             self.due_at_s = self._clock.monotonic_s() + self._settings.auto_commit_interval_ms / 1000
 
     def stored(self) -> list[TopicPartition]:
-        """The stored offsets that differ from what this consumer has committed last."""
+        """Return the stored offsets that differ from what this consumer has committed last."""
         return [found for progress in self._assignment if (found := progress.uncommitted()) is not None]
 
     def commit(self, offsets: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Commits `offsets` (logical ones are left out), after those that were asked for before, and waits for it.
+        """Commit `offsets` (logical ones are left out), after those that were asked for before, and wait for it.
 
         Raises:
             KafkaException: ``_NO_OFFSET``: there is none to commit; else as `GroupOffsets.commit`.
@@ -111,7 +111,7 @@ class Commits:
         return valid
 
     def commit_beside(self, offsets: Sequence[TopicPartition]) -> None:
-        """Begins to commit `offsets`; `collect` reports the outcome."""
+        """Begin to commit `offsets`; `collect` reports the outcome."""
         valid = _valid(offsets)
         if not valid:
             self._untold.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
@@ -119,7 +119,7 @@ class Commits:
         self._begin(_Commit(valid, self._offsets.speech(valid)))
 
     def hand_over(self, offsets: Sequence[TopicPartition], with_it: Command) -> None:
-        """Begins to send a command of the group, with the offsets that belong to it in one list."""
+        """Begin to send a command of the group, with the offsets that belong to it in one list."""
         self._begin(_Commit(list(offsets), self._offsets.speech(offsets), with_it))
 
     def _begin(self, commit: _Commit) -> None:
@@ -143,7 +143,7 @@ class Commits:
             self.commit_beside(stored)
 
     def wait(self) -> bool:
-        """Waits for all commits that are under way; False if the deadline came first."""
+        """Wait for all commits that are under way; False if the deadline came first."""
         while self._under_way:
             if not self._under_way[0].ended.wait(time_left_s()):
                 return False
@@ -166,7 +166,7 @@ class Commits:
         return [commit.ended for commit in self._under_way]
 
     def close(self) -> None:
-        """Waits for what is under way, and takes back what the deadline leaves unsent."""
+        """Wait for what is under way, and take back what the deadline leaves unsent."""
         if self.wait():
             return
         self._given_up = True
@@ -262,7 +262,7 @@ def _valid(offsets: Sequence[TopicPartition]) -> list[TopicPartition]:
 
 
 def checked_choice(message: object, offsets: object) -> tuple[Message | None, list[TopicPartition] | None]:
-    """What commit() or store_offsets() is given.
+    """Return what commit() or store_offsets() is given.
 
     Raises:
         TypeError: `message` is not a Message, or `offsets` not a list of TopicPartition.
@@ -277,7 +277,7 @@ def checked_choice(message: object, offsets: object) -> tuple[Message | None, li
 
 
 def offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition]:
-    """What to commit for a message (the offset after it) or as given."""
+    """Return what to commit for a message (the offset after it) or as given."""
     if message is None:
         return list(offsets or ())
     error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()

@@ -86,7 +86,7 @@ class _OpenRange:
                 arrived()
 
     def take(self, rows_max: int, bytes_max: int | None) -> pa.RecordBatch | None:
-        """The next rows that have been read, at least one; None if there are none."""
+        """Return the next rows that have been read, at least one; None if there are none."""
         if self._batch is None or self._row >= self._batch.num_rows:
             if not self._ahead:
                 return None
@@ -142,7 +142,7 @@ class Chunk(NamedTuple):
         return self.source.internal
 
     def offset(self, row: int) -> int:
-        """The offset of one row."""
+        """Return the offset of one row."""
         column = self.batch.column("_offset" if self.typed else "offset")
         return int(column[row].as_py())
 
@@ -175,7 +175,7 @@ class Fetcher:
         self.view: ReadView | None = None
 
     def on_advance(self, advanced: Callable[[Progress, int], None]) -> None:
-        """Sets what is called with (partition, offset) when everything below that offset has been handed out."""
+        """Set what is called with (partition, offset) when everything below that offset has been handed out."""
         self._advanced = advanced
 
     def pin(self, view: ReadView) -> None:
@@ -183,14 +183,14 @@ class Fetcher:
         self.view = view
 
     def forget(self) -> None:
-        """Drops the view and all that is under way."""
+        """Drop the view and all that is under way."""
         self.view = None
         self._open.clear()
         if self._fetch is not None:
             self._fetch.is_wanted = False
 
     def discard(self, key: PartitionKey) -> None:
-        """Drops what is under way for one partition: it is read again from its position."""
+        """Drop what is under way for one partition: it is read again from its position."""
         self._open.pop(key, None)
         if self._fetch is not None and self._fetch.progress.key == key:
             self._fetch.is_wanted = False
@@ -201,15 +201,15 @@ class Fetcher:
         return self._fetch is not None
 
     def partition_view(self, key: PartitionKey) -> PartitionView | None:
-        """The partition in the pinned view."""
+        """Return the partition in the pinned view."""
         return None if self.view is None else self.view.partitions.get(key)
 
     def end_offset(self, view: PartitionView) -> int:
-        """The offset after the last one that this consumer's isolation level shows."""
+        """Return the offset after the last one that this consumer's isolation level shows."""
         return end_of(view, self._isolation)
 
     def next_chunk(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
-        """The next rows of the partition whose turn it is; None if the view holds no more, or while `is_busy`.
+        """Return the next rows of the partition whose turn it is; None if the view holds no more, or while `is_busy`.
 
         Raises:
             DamagedObject: an object of one partition is damaged: it is set aside for a while, the others go on.
@@ -245,7 +245,7 @@ class Fetcher:
             self._pick_up()
 
     def _begin(self, progress: Progress, source: _OpenRange | None) -> bool:
-        """Lets a worker read for a partition; False if there is nothing to read, or no room for it."""
+        """Let a worker read for a partition; False if there is nothing to read, or no room for it."""
         view = self.partition_view(progress.key)
         if view is None or self.view is None or view.topic.topic_id != progress.topic_id:
             return False
@@ -273,7 +273,7 @@ class Fetcher:
             self._arrived()
 
     def _pick_up(self) -> None:
-        """Takes over what the worker has found so far.
+        """Take over what the worker has found so far.
 
         Raises:
             StoreError: as `next_chunk`.
@@ -300,7 +300,7 @@ class Fetcher:
             raise fetch.error
 
     def _open_range(self, fetch: _Fetch) -> None:
-        """Plans the next range; what holds nothing to hand out (aborted, control records) is passed over."""
+        """Plan the next range; what holds nothing to hand out (aborted, control records) is passed over."""
         key, view = fetch.progress.key, fetch.view
         if is_internal(view.partitions[key].topic):
             self._open_history(fetch)

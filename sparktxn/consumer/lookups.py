@@ -43,7 +43,7 @@ class Lookups(WithoutCredentials):
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = -1.0, cached: bool = False
     ) -> tuple[int, int]:
-        """(log start offset, end): under read_committed the end is the last stable offset.
+        """Return (log start offset, end): under read_committed the end is the last stable offset.
 
         `cached` answers from the view that is being read, without a poll of the log.
 
@@ -100,7 +100,7 @@ class Lookups(WithoutCredentials):
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
-        """All topics, or the one named."""
+        """Return all topics, or the one named."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
         timeout = arguments.timeout_s("timeout", timeout)

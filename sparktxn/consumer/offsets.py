@@ -49,7 +49,7 @@ class OffsetsSeen(NamedTuple):
     pending: Set[tuple[int, int]]
 
     def is_stable(self, topic_id: int, partition: int) -> bool:
-        """False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
+        """Return False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
         return (topic_id, partition) not in self.pending
 
     def committed_offset(self, topic_id: int, partition: int) -> CommittedOffset | None:
@@ -109,7 +109,7 @@ class GroupOffsets:
         )
 
     def is_stable(self, topic_id: int, partition: int) -> bool:
-        """False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
+        """Return False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
         return not self._log.pending_offsets(self._group_id, topic_id, partition)
 
     def see(self) -> OffsetsSeen:
@@ -127,11 +127,11 @@ class GroupOffsets:
         )
 
     def committed_offset(self, topic_id: int, partition: int) -> CommittedOffset | None:
-        """The committed offset as last known."""
+        """Return the committed offset as last known."""
         return self._log.committed_offset(self._group_id, topic_id, partition)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The committed offsets, once no open transaction holds one for any of the partitions.
+        """Return the committed offsets, once no open transaction holds one for any of the partitions.
 
         Raises:
             KafkaException: ``UNSTABLE_OFFSET_COMMIT`` (retriable): a transaction was still open at the time-out.
@@ -167,7 +167,7 @@ class GroupOffsets:
         return answer, self.is_stable(topic.topic_id, partition.partition)
 
     def commit(self, offsets: Sequence[TopicPartition]) -> None:
-        """Commits offsets, all or none; they are durable, and visible to every new reader, when this returns.
+        """Commit offsets, all or none; they are durable, and visible to every new reader, when this returns.
 
         Raises:
             KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``, ``OFFSET_METADATA_TOO_LARGE``, ``ILLEGAL_GENERATION``
@@ -245,6 +245,6 @@ def _effective_entry(committed: CommittedOffset | None) -> int:
 
 
 def unknown_partition(partition: TopicPartition) -> KafkaError:
-    """The error for a partition that the store does not have."""
+    """Return the error for a partition that the store does not have."""
     reason = f"topic {partition.topic!r} does not exist or has no partition {partition.partition}"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)

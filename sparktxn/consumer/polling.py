@@ -156,7 +156,7 @@ class Reading:
     # What is handed out
 
     def settle(self) -> None:
-        """Brings the position of the partition under way up to the last message that was handed out."""
+        """Bring the position of the partition under way up to the last message that was handed out."""
         chunk = self._chunk
         if chunk is None:
             return
@@ -179,7 +179,7 @@ class Reading:
         return self._chunk.progress.key if self._chunk is not None else None
 
     def handed_out(self, chunk: Chunk) -> None:
-        """Moves past a chunk that the user gets as it is."""
+        """Move past a chunk that the user gets as it is."""
         self._move(chunk.progress, chunk.offset(chunk.batch.num_rows - 1) + 1)
 
     def _move(self, progress: Progress, offset: int) -> None:
@@ -188,7 +188,7 @@ class Reading:
             progress.store(offset)
 
     def _pass_over(self, progress: Progress, offset: int) -> None:
-        """Moves past offsets that hold nothing to hand out."""
+        """Move past offsets that hold nothing to hand out."""
         if progress.topic_id in INTERNAL_TOPIC_IDS:
             # Committing it would be an entry, which an internal topic's end moves past: the next thing to commit.
             progress.position = offset
@@ -196,7 +196,7 @@ class Reading:
             self._move(progress, offset)
 
     def fill(self) -> bool:
-        """Makes messages ready, or queues events; False if there is nothing now.
+        """Make messages ready, or queue events; False if there is nothing now.
 
         Raises:
             DamagedObject: an object of one partition is damaged; its position stays, the others go on.
@@ -218,7 +218,7 @@ class Reading:
         return True
 
     def next_chunk(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
-        """The next rows; None if there are none now, while a worker looks for them, or for an event instead."""
+        """Return the next rows; None if there are none now, while a worker looks for them, or for an event instead."""
         self.settle()
         self._arrived.clear()
         if self.subscription is None and not len(self._assignment):
@@ -242,7 +242,7 @@ class Reading:
         return None
 
     def chunk_in_view(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
-        """The next rows of the pinned view, without a poll of the log."""
+        """Return the next rows of the pinned view, without a poll of the log."""
         try:
             chunk = self._fetcher.next_chunk(rows_max, bytes_max)
         except ViewExpired:
@@ -259,7 +259,7 @@ class Reading:
         return chunk
 
     def more_in_view(self, rows_max: int) -> Chunk | None:
-        """The next rows of the pinned view, if a worker has them, or finds them in a moment."""
+        """Return the next rows of the pinned view, if a worker has them, or finds them in a moment."""
         gathering = Deadline(self._log.clock, _GATHER_S)
         while True:
             self._arrived.clear()
@@ -269,7 +269,7 @@ class Reading:
             self._arrived.wait(min(gathering.remaining_s() or 0.0, time_left_s() or _GATHER_S))
 
     def wait(self) -> bool:
-        """Waits for what a worker finds, or for the next look; False if the deadline comes first."""
+        """Wait for what a worker finds, or for the next look; False if the deadline comes first."""
         remaining_s = time_left_s()
         if self._look is not None or self._fetcher.is_busy:
             is_short = remaining_s is not None and remaining_s < _WAIT_S_MAX
@@ -318,17 +318,17 @@ class Reading:
             self._tell_unavailable(error)
 
     def discard(self, key: PartitionKey) -> None:
-        """Drops what is under way for a partition; call `give_back` first."""
+        """Drop what is under way for a partition; call `give_back` first."""
         self._fetcher.discard(key)
 
     def forget(self) -> None:
-        """Drops all that is under way; call `give_back` first."""
+        """Drop all that is under way; call `give_back` first."""
         self._fetcher.forget()
         self._told.clear()
         self.look_again()
 
     def watermarks_in_view(self, key: PartitionKey) -> tuple[int, int]:
-        """(low, high) in the pinned view, or OFFSET_INVALID twice."""
+        """Return (low, high) in the pinned view, or OFFSET_INVALID twice."""
         view = self._fetcher.partition_view(key)
         if view is None:
             return OFFSET_INVALID, OFFSET_INVALID
@@ -345,7 +345,7 @@ class Reading:
         return True
 
     def _begin_look(self) -> None:
-        """Lets a worker poll the log, and takes over what it has found if that is done at once."""
+        """Let a worker poll the log, and take over what it has found if that is done at once."""
         self._looked_at_s = self._now_s()
         self._look_at_s = self._looked_at_s + self._idle_s
         idle_s_max = max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000)
@@ -384,7 +384,7 @@ class Reading:
             self._arrived.set()
 
     def _pick_up_look(self) -> None:
-        """Pins the view that a worker has found, follows the subscription in it, and finds every partition's place."""
+        """Pin the view that a worker has found, follows the subscription in it, and find every partition's place."""
         look = self._look
         if look is None or not look.ended:
             return
@@ -423,13 +423,13 @@ class Reading:
         self._look_forced = (self._look_forced and unplaced) or self._needs_offsets
 
     def _await(self, commits: list[threading.Event]) -> None:
-        """Waits for this consumer's own commits: where it goes on must not be older than they are."""
+        """Wait for this consumer's own commits: where it goes on must not be older than they are."""
         for ended in commits:
             if not ended.wait(time_left_s()):
                 raise OutcomeUnknown(f"an offset commit of this consumer has not ended in {_LOOK_TIMEOUT_S:g} s")
 
     def _would_change(self, look: _Look) -> bool:
-        """True if the user's callbacks may run when `look` is picked up."""
+        """Return True if the user's callbacks may run when `look` is picked up."""
         if look.group is None or look.error is not None:
             return False
         now, before = look.group.member, self._followed
@@ -456,7 +456,7 @@ class Reading:
         return wanted | subscribed, refusal
 
     def _newest_view(self, look: _Look, wanted: set[str]) -> ReadView:
-        """The newest view of what `look` wants, on a worker."""
+        """Return the newest view of what `look` wants, on a worker."""
         while True:
             try:
                 return self._log.view(sorted(wanted))
@@ -469,7 +469,7 @@ class Reading:
                         look.unknown.append(topic)
 
     def _place(self, progress: Progress, view: PartitionView, whole: ReadView, seen: OffsetsSeen | None) -> None:
-        """Makes the position an offset that the partition has."""
+        """Make the position an offset that the partition has."""
         if progress.topic_id != view.topic.topic_id:
             if progress.topic_id >= 0:
                 # Deleted and created again: the offsets are another topic's.
@@ -514,7 +514,7 @@ class Reading:
         return OFFSET_INVALID if committed is None else committed.offset
 
     def _reset(self, progress: Progress, position: int, view: PartitionView) -> None:
-        """Applies auto.offset.reset."""
+        """Apply auto.offset.reset."""
         topic, partition = progress.key
         what = "has no committed offset" if position < 0 else f"has no offset {position}"
         if self._settings.auto_offset_reset == "error":

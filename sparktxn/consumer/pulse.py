@@ -89,7 +89,7 @@ class Life:
         self.shown_s = float("-inf")
 
     def is_over(self, now_s: float) -> bool:
-        """True if the member must read no more: the others may take its partitions."""
+        """Return True if the member must read no more: the others may take its partitions."""
         return self.gone or self.too_idle or (self.joined and now_s > self.good_s + self.session_s)
 
     @property

@@ -26,7 +26,7 @@ class Subscription:
         on_revoke: RebalanceCallback | None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Checks the topics.
+        """Check the topics.
 
         Raises:
             TypeError: `topics` is not a list of text, or a callback is not a function.
@@ -46,7 +46,7 @@ class Subscription:
         return bool(self._patterns)
 
     def matching(self, topics: Iterable[str]) -> set[str]:
-        """Those of the existing `topics` that are subscribed."""
+        """Return those of the existing `topics` that are subscribed."""
         return {topic for topic in topics if topic in self.names or any(p.search(topic) for p in self._patterns)}
 
 

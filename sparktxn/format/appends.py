@@ -51,7 +51,7 @@ APPENDS_SCHEMA: Final = pa.schema(
 
 
 def encode_appends(appends: Sequence[Append]) -> bytes:
-    """The object's bytes; rows in the order of the commands."""
+    """Return the object's bytes; rows in the order of the commands."""
     columns = [
         pa.array([getattr(append, field) for append in appends], APPENDS_SCHEMA.field(column).type)
         for field, column in _COLUMNS.items()
@@ -63,7 +63,7 @@ def encode_appends(appends: Sequence[Append]) -> bytes:
 
 
 def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
-    """The commands in the object, whose checksum an entry names.
+    """Return the commands in the object, whose checksum an entry names.
 
     Raises:
         FormatVersionError: it has a column that is not known.
@@ -89,7 +89,7 @@ def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
 
 
 def fold(commands: Sequence[Command], name: str) -> tuple[tuple[Command, ...], bytes]:
-    """The commands with each run of appends as one command that names object `name`, and that object's bytes."""
+    """Return the commands with each run of appends as one command that names object `name`, and that object's bytes."""
     appends = [command for command in commands if _is_foldable(command)]
     data = encode_appends(appends)
     digits = checksum(data)
@@ -128,7 +128,7 @@ def inline_bytes(commands: Sequence[Command]) -> int:
 
 
 def expand(commands: Sequence[Command], appends: Sequence[Append], found_in: str) -> tuple[Command, ...]:
-    """The commands that `fold` has folded.
+    """Return the commands that `fold` has folded.
 
     Raises:
         DamagedObject: entry `found_in` names rows that the object does not have.

@@ -98,7 +98,7 @@ def _bucket(text: str, buckets: int) -> int:
 
 @lru_cache(maxsize=65_536)
 def part_of(key: StateKey) -> str:
-    """The part that holds the record of `key`. Which part it is belongs to the format."""
+    """Return the part that holds the record of `key`. Which part it is belongs to the format."""
     table = key[0]
     if table in ("partition", "segments"):
         folder = "partitions/" if table == "partition" else SEGMENTS_PREFIX
@@ -131,28 +131,28 @@ def half_due_prefix(group_id: str) -> str:
 
 
 def producer_parts(topic_id: int, partition: int) -> list[str]:
-    """The parts that together hold all producers of a partition, and of its neighbours."""
+    """Return the parts that together hold all producers of a partition, and of its neighbours."""
     return [part_of(("producer", topic_id, partition, bucket)) for bucket in range(_PRODUCER_BUCKETS)]
 
 
 def digest(data: bytes) -> str:
-    """SHA-256 as 64 lower-case hexadecimal digits."""
+    """Return SHA-256 as 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def state_digest(parts: Mapping[str, PartRef]) -> str:
-    """The digest of a state: of the names and digests of its parts, those that say where records are left out."""
+    """Return the digest of a state: of the names and digests of its parts, those that say where records are left out."""
     lines = (f"{key} {ref.digest}\n" for key, ref in sorted(parts.items()) if not key.startswith(SEGMENTS_PREFIX))
     return digest("".join(lines).encode())
 
 
 def encode_part(records: Iterable[StateRecord]) -> bytes:
-    """The bytes of a part; equal records give equal bytes, whatever their order."""
+    """Return the bytes of a part; equal records give equal bytes, whatever their order."""
     return _encoder.encode(sorted(records, key=lambda record: record.key))
 
 
 def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
-    """The records of a part.
+    """Return the records of a part.
 
     Raises:
         FormatVersionError: it holds a record or member that is not known.
@@ -171,7 +171,7 @@ def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
 
 
 def _problem(record: StateRecord) -> str | None:
-    """What decoding one number at a time does not see: offsets that contradict each other."""
+    """Return what decoding one number at a time does not see: offsets that contradict each other."""
     if isinstance(record, PartitionState):
         ends_before = record.log_end_offset < record.log_start_offset
         if ends_before or any(open_.first_offset >= record.log_end_offset for open_ in record.open_transactions):
@@ -199,14 +199,14 @@ def _rewritten_problem(record: PartitionSegments) -> str | None:
 
 
 def encode_head(head: CheckpointHead) -> bytes:
-    """The bytes of a head; `head.checksum` is not looked at."""
+    """Return the bytes of a head; `head.checksum` is not looked at."""
     fields = msgspec.structs.asdict(head)
     del fields["checksum"]
     return seal_document(_encoder.encode(fields))[0]
 
 
 def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
-    """The head in `data`, its parts' names checked.
+    """Return the head in `data`, its parts' names checked.
 
     Raises:
         FormatVersionError: it is of a newer format, or requires a feature that this version cannot read.
@@ -228,12 +228,12 @@ def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
 
 
 def encode_hint(hint: CheckpointHint) -> bytes:
-    """The bytes of the hint."""
+    """Return the bytes of the hint."""
     return _encoder.encode(hint)
 
 
 def decode_hint(data: bytes) -> CheckpointHint | None:
-    """The hint, or None if it cannot be read: a reader that follows it checks everything anyway."""
+    """Return the hint, or None if it cannot be read: a reader that follows it checks everything anyway."""
     try:
         return _hint_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

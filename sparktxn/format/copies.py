@@ -38,13 +38,13 @@ _decoder: Final = msgspec.json.Decoder(CopyDocument)
 
 
 def encode_copy(document: CopyDocument) -> bytes:
-    """The document's bytes; `document.checksum` is not looked at."""
+    """Return the document's bytes; `document.checksum` is not looked at."""
     fields = {name: getattr(document, name) for name in document.__struct_fields__ if name not in _NOT_WRITTEN}
     return seal_document(msgspec.json.encode(fields))[0]
 
 
 def decode_copy(data: bytes, name: str, number: int) -> CopyDocument:
-    """The document in `data`.
+    """Return the document in `data`.
 
     Raises:
         FormatVersionError: it is of a newer format.

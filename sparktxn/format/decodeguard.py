@@ -47,7 +47,7 @@ class TooLarge(Exception):
 
 
 def may_expand(data_type: pa.DataType) -> bool:
-    """True for types whose few values decode to many bytes: no column of a segment has them."""
+    """Return True for types whose few values decode to many bytes: no column of a segment has them."""
     if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type) or pa.types.is_null(data_type):
         return True
     # Rows that are views may all be of the same bytes.
@@ -61,7 +61,7 @@ def may_expand(data_type: pa.DataType) -> bool:
 
 
 def check_parquet(data: bytes, columns: Collection[str]) -> list[str]:
-    """Adds up what the pages of `columns` (names of top-level columns) say they hold.
+    """Add up what the pages of `columns` (names of top-level columns) say they hold.
 
     Returns:
         The columns whose dictionaries may hold too much, if their largest value is repeated in every row: read these as
@@ -106,7 +106,7 @@ def _suspects(data: bytes, chunks: list[dict[int, Any]]) -> list[str]:
 
 
 def _pages(data: bytes, chunk: dict[int, Any]) -> tuple[int, int]:
-    """(decompressed bytes of all pages, bytes if each dictionary-encoded value were the whole dictionary)."""
+    """Return (decompressed bytes of all pages, bytes if each dictionary-encoded value were the whole dictionary)."""
     position = min(chunk[_DATA_PAGE], chunk.get(_DICTIONARY_OFFSET) or chunk[_DATA_PAGE])
     left, total, dictionary, repeated = chunk[_VALUES], 0, 0, 0
     while left > 0:
@@ -132,7 +132,7 @@ def _pages(data: bytes, chunk: dict[int, Any]) -> tuple[int, int]:
 
 
 def _struct(data: bytes, position: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """(a struct in Thrift's compact form as {field: value}, where it ends). Every segment that is read passes here.
+    """Return (a struct in Thrift's compact form as {field: value}, where it ends). Every segment that is read passes here.
 
     Raises:
         TooLarge: it is nested too deep.
@@ -214,7 +214,7 @@ def _zigzag(data: bytes, position: int) -> tuple[int, int]:
 
 
 def check_arrow(data: bytes) -> int:
-    """Adds up what the buffers of all record batches say they hold; how many rows they have.
+    """Add up what the buffers of all record batches say they hold; how many rows they have.
 
     Raises:
         TooLarge: they hold too much, or cannot be followed.
@@ -238,7 +238,7 @@ def check_arrow(data: bytes) -> int:
 
 
 def _batch(data: bytes, block: int, bytes_max: int) -> tuple[int, int]:
-    """(rows, bytes) of the record batch that a block of the footer names."""
+    """Return (rows, bytes) of the record batch that a block of the footer names."""
     start = _i64(data, block)
     metadata_bytes = _i32(data, block + 8)
     prefix = 8 if _u32(data, start) == 0xFFFFFFFF else 4
@@ -295,7 +295,7 @@ def _message(data: bytes | pa.Buffer, start: int, kind: int) -> tuple[int, int]:
 
 
 def _field(data: bytes | pa.Buffer, table: int, index: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 if it is not there."""
+    """Return where a field of a flatbuffer's table is; 0 if it is not there."""
     vtable = table - _i32(data, table)
     place = 4 + 2 * index
     if place >= _u16(data, vtable):

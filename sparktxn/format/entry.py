@@ -65,14 +65,14 @@ _format_decoder: Final = msgspec.json.Decoder(_FormatOnly)
 
 
 def seal_document(document: bytes) -> tuple[bytes, str]:
-    """A JSON object with its checksum as one more member, and that checksum."""
+    """Return a JSON object with its checksum as one more member, and that checksum."""
     body = document[:-1]
     checksum = f"{google_crc32c.value(body):08x}"
     return body + _SUFFIX + checksum.encode() + b'"}', checksum
 
 
 def open_document(data: bytes, name: str) -> None:
-    """Checks a sealed document's checksum, and then its format version: all versions are sealed alike.
+    """Check a sealed document's checksum, and then its format version: all versions are sealed alike.
 
     Raises:
         FormatVersionError: it is of a newer format.
@@ -97,7 +97,7 @@ def _check_format(version: int, name: str) -> None:
 
 
 def encode_list(commands: Sequence[Command]) -> bytes:
-    """A list of commands as an entry holds it: a JSON array.
+    """Return a list of commands as an entry holds it: a JSON array.
 
     Raises:
         Exception: of any kind, if a member holds what JSON cannot.
@@ -106,7 +106,7 @@ def encode_list(commands: Sequence[Command]) -> bytes:
 
 
 def decode_list(data: bytes) -> tuple[Command, ...]:
-    """The commands in `data`, checked as those of an entry are.
+    """Return the commands in `data`, checked as those of an entry are.
 
     Raises:
         msgspec.MsgspecError, UnicodeDecodeError, RecursionError: an entry that held them could not be read.
@@ -115,7 +115,7 @@ def decode_list(data: bytes) -> tuple[Command, ...]:
 
 
 def encode_entry(entry: LogEntry, lists: Iterable[bytes] | None = None) -> tuple[bytes, str]:
-    """The entry's bytes, and its checksum; `entry.checksum` is not looked at.
+    """Return the entry's bytes, and its checksum; `entry.checksum` is not looked at.
 
     `lists` are the entry's commands as `encode_list` has encoded them, in any number of lists; without, they are
     encoded here.
@@ -132,7 +132,7 @@ def encode_entry(entry: LogEntry, lists: Iterable[bytes] | None = None) -> tuple
 
 
 def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
-    """The entry in `data`.
+    """Return the entry in `data`.
 
     Raises:
         FormatVersionError: it is of a newer format, holds a command or member that is not known, or requires a
@@ -159,7 +159,7 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
 
 
 def encode_store(store_id: str, created_ms: int, copied_from: str = "") -> bytes:
-    """The bytes of the store's own object."""
+    """Return the bytes of the store's own object."""
     fields: dict[str, object] = {"format": FORMAT_VERSION, "store_id": store_id, "created_ms": created_ms}
     if copied_from:
         fields["copied_from"] = copied_from
@@ -167,7 +167,7 @@ def encode_store(store_id: str, created_ms: int, copied_from: str = "") -> bytes
 
 
 def decode_store(data: bytes, name: str) -> StoreDocument:
-    """The store's own object.
+    """Return the store's own object.
 
     Raises:
         FormatVersionError: the store is of a newer format.

@@ -25,12 +25,12 @@ _decoder: Final = msgspec.json.Decoder(HorizonMarker)
 
 
 def encode_marker(checkpoints: Iterable[str]) -> bytes:
-    """The bytes of a marker."""
+    """Return the bytes of a marker."""
     return _encoder.encode(HorizonMarker(tuple(sorted(checkpoints))))
 
 
 def decode_marker(data: bytes) -> HorizonMarker | None:
-    """The body, or None if it cannot be read: then every head that is whole counts."""
+    """Return the body, or None if it cannot be read: then every head that is whole counts."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -69,12 +69,12 @@ _decoder: Final = msgspec.json.Decoder(Intent)
 
 
 def list_id(intent: str, index: int) -> str:
-    """The id under which a list of an intent is settled."""
+    """Return the id under which a list of an intent is settled."""
     return f"{intent}-{index}"
 
 
 def may_travel(commands: Sequence[Command]) -> bool:
-    """True if another process may put the list.
+    """Return True if another process may put the list.
 
     What a client sends over and over may. What allocates or fences does not: an `init_producer_id` or a `join_group`
     that its dead owner has left would fence the instance that took its place. Nor does what is rare.
@@ -83,13 +83,13 @@ def may_travel(commands: Sequence[Command]) -> bool:
 
 
 def encode_intent(intent: str, base_entry: int, lists: Sequence[Sequence[Command]]) -> bytes:
-    """The bytes of an intent."""
+    """Return the bytes of an intent."""
     fields = {"format": FORMAT_VERSION, "intent": intent, "base_entry": base_entry, "lists": lists}
     return seal_document(_encoder.encode(fields))[0]
 
 
 def decode_intent(data: bytes, name: str, base_entry: int, intent: str) -> Intent:
-    """The intent in `data`; `base_entry` and `intent` are those in its name.
+    """Return the intent in `data`; `base_entry` and `intent` are those in its name.
 
     Raises:
         FormatVersionError: it is of a newer format, or holds a command or member that is not known.

@@ -75,7 +75,7 @@ _LEAST: Final = {
 
 
 def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
-    """The manifest's bytes.
+    """Return the manifest's bytes.
 
     Raises:
         ValueError: there are no segments, or what they say cannot be.
@@ -112,7 +112,7 @@ def _kind(segment: SegmentRef) -> int:
 
 
 def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
-    """The segments in the manifest, by base offset.
+    """Return the segments in the manifest, by base offset.
 
     Raises:
         FormatVersionError: it has a column that is not known.

@@ -127,104 +127,104 @@ def _padded(number: int) -> str:
 
 
 def entry(number: int) -> str:
-    """The name of log entry `number`."""
+    """Return the name of log entry `number`."""
     return f"_log/{number:020d}.json"
 
 
 def parse_entry(name: str) -> int | None:
-    """The number in an entry's name; None for any other name."""
+    """Return the number in an entry's name; None for any other name."""
     match = _ENTRY.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def checkpoint_head(number: int, token: str) -> str:
-    """The name of the head of a checkpoint after entry `number`."""
+    """Return the name of the head of a checkpoint after entry `number`."""
     return f"{CHECKPOINTS}{_padded(number)}-{token}.json"
 
 
 def parse_checkpoint_head(name: str) -> tuple[int, str] | None:
-    """(entry, token) of a checkpoint head's name; None for any other name, its parts' names too."""
+    """Return (entry, token) of a checkpoint head's name; None for any other name, its parts' names too."""
     match = _CHECKPOINT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def checkpoint_part(number: int, token: str, index: int) -> str:
-    """The name of the `index`-th part that the checkpoint after entry `number` has written."""
+    """Return the name of the `index`-th part that the checkpoint after entry `number` has written."""
     return f"{CHECKPOINTS}{_padded(number)}-{token}/{index}.json"
 
 
 def parse_checkpoint_part(name: str) -> int | None:
-    """The entry of the checkpoint that has written a part, from the part's name; None for any other name."""
+    """Return the entry of the checkpoint that has written a part, from the part's name; None for any other name."""
     match = _CHECKPOINT_PART.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def appends(number: int, token: str) -> str:
-    """The name of the object with the append commands of entry `number`."""
+    """Return the name of the object with the append commands of entry `number`."""
     return f"{APPENDS}{_padded(number)}-{token}.parquet"
 
 
 def parse_appends(name: str) -> int | None:
-    """The entry in the name of an object with append commands; None for any other name."""
+    """Return the entry in the name of an object with append commands; None for any other name."""
     match = _APPENDS.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def horizon(number: int) -> str:
-    """The name of the marker that says: entries below `number` may be gone."""
+    """Return the name of the marker that says: entries below `number` may be gone."""
     return f"{HORIZONS}{_padded(number)}"
 
 
 def parse_horizon(name: str) -> int | None:
-    """The number in a horizon marker's name; None for any other name."""
+    """Return the number in a horizon marker's name; None for any other name."""
     match = _HORIZON.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def intent(base_entry: int, token: str) -> str:
-    """The name of an intent that was written at the state after entry `base_entry`."""
+    """Return the name of an intent that was written at the state after entry `base_entry`."""
     return f"{INTENTS}{_padded(base_entry)}-{token}.json"
 
 
 def parse_intent(name: str) -> tuple[int, str] | None:
-    """(base entry, token) of an intent's name; None for any other name."""
+    """Return (base entry, token) of an intent's name; None for any other name."""
     match = _INTENT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def copy(number: int) -> str:
-    """The name of the `number`-th document that says how far a copy of a store is; 1 is the first."""
+    """Return the name of the `number`-th document that says how far a copy of a store is; 1 is the first."""
     return f"{COPIES}{_padded(number)}.json"
 
 
 def parse_copy(name: str) -> int | None:
-    """The number in the name of a copy's document; None for any other name."""
+    """Return the number in the name of a copy's document; None for any other name."""
     match = _COPY.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def clock(token: str) -> str:
-    """The name of an object that is written to see the store's time."""
+    """Return the name of an object that is written to see the store's time."""
     return f"{CLOCKS}{token}"
 
 
 def group_folder(group_id: str) -> str:
-    """The folder of the signs of life of a group's members; folders of many groups spread over 4096 prefixes."""
+    """Return the folder of the signs of life of a group's members; folders of many groups spread over 4096 prefixes."""
     return f"{GROUPS}{zlib.crc32(group_id.encode()) % _GROUP_FOLDERS}/{_escaped(group_id)}/"
 
 
 def member_sign(group_id: str, member_id: str) -> str:
-    """The name of a member's sign of life."""
+    """Return the name of a member's sign of life."""
     return group_folder(group_id) + _escaped(member_id)
 
 
 def is_member_sign(name: str) -> bool:
-    """True if `name` is built as a sign of life is."""
+    """Return True if `name` is built as a sign of life is."""
     return _MEMBER_SIGN.fullmatch(name) is not None
 
 
 def _escaped(text: str) -> str:
-    """`text` as one part of a name: bytes other than letters, digits, ``_`` and ``-`` as ``=XX``; a long one shortened.
+    """Return `text` as one part of a name: bytes other than letters, digits, ``_`` and ``-`` as ``=XX``; a long one shortened.
 
     What a long one loses its SHA-256 replaces, so that no two texts have one name.
     """
@@ -236,44 +236,44 @@ def _escaped(text: str) -> str:
 
 
 def partition_folder(topic: str, topic_id: int, partition: int) -> str:
-    """The folder of a partition's objects."""
+    """Return the folder of a partition's objects."""
     return f"topics/{topic}-{topic_id}/{PARTITION_COLUMN}={partition}/"
 
 
 def parse_partition_object(name: str) -> tuple[int, int, str] | None:
-    """(topic id, partition, name in the partition's folder) of an object of a partition; None for any other name."""
+    """Return (topic id, partition, name in the partition's folder) of an object of a partition; None for any other name."""
     match = _PARTITION_OBJECT.fullmatch(name)
     return (int(match[1]), int(match[2]), match[3]) if match else None
 
 
 def parse_partition_folder(folder: str) -> tuple[int, int] | None:
-    """The (topic id, partition) of a partition's folder; None if it is built otherwise."""
+    """Return the (topic id, partition) of a partition's folder; None if it is built otherwise."""
     found = parse_partition_object(folder + "x") if len(folder) <= _NAME_LENGTH_MAX else None
     return found[:2] if found is not None and found[2] == "x" else None
 
 
 def segment_file(born: int, token: str, extension: str) -> str:
-    """A segment's file name: the newest entry that its writer knew when the upload began, and a unique token."""
+    """Return a segment's file name: the newest entry that its writer knew when the upload began, and a unique token."""
     return f"{_padded(born)}-{token}.{extension}"
 
 
 def merged_segment_file(born: int, token: str) -> str:
-    """The name of a Parquet file that a rewrite has made: it has a column of its records' offsets."""
+    """Return the name of a Parquet file that a rewrite has made: it has a column of its records' offsets."""
     return segment_file(born, token, _MERGED)
 
 
 def has_offsets(file_name: str) -> bool:
-    """True if the file has a column of its records' offsets, whether or not they have gaps."""
+    """Return True if the file has a column of its records' offsets, whether or not they have gaps."""
     return file_name.endswith(f".{_MERGED}")
 
 
 def segment(topic: str, topic_id: int, partition: int, file_name: str) -> str:
-    """The object name of a segment."""
+    """Return the object name of a segment."""
     return partition_folder(topic, topic_id, partition) + file_name
 
 
 def segment_object(folder: str, file_name: str, entry_number: int) -> str:
-    """The name of the object that holds a segment's records: of an inline one the entry that carries it.
+    """Return the name of the object that holds a segment's records: of an inline one the entry that carries it.
 
     `folder` is the partition's, `entry_number` the entry that appended the segment.
     """
@@ -281,93 +281,93 @@ def segment_object(folder: str, file_name: str, entry_number: int) -> str:
 
 
 def segments_born_from(folder: str, born: int) -> str:
-    """The text after which the names of a partition's segments sort that were born at `born` or later, and its runs."""
+    """Return the text after which the names of a partition's segments sort that were born at `born` or later, and its runs."""
     return folder + _padded(born)
 
 
 def parse_segment_born(file_name: str) -> int | None:
-    """The born number in a segment's file name; None if it is not one."""
+    """Return the born number in a segment's file name; None if it is not one."""
     match = _SEGMENT.fullmatch(file_name)
     return int(match[1]) if match else None
 
 
 def inline_segment(token: str) -> str:
-    """The name of a segment whose records its log entry carries: no object has it."""
+    """Return the name of a segment whose records its log entry carries: no object has it."""
     return f"{token}{_INLINE_END}"
 
 
 def carried_segment(file_name: str, entry_number: int) -> str:
-    """The name of inline segment `file_name` where a state names it whose entry was not the one that carries it."""
+    """Return the name of inline segment `file_name` where a state names it whose entry was not the one that carries it."""
     return f"{_padded(entry_number)}-{file_name}"
 
 
 def is_inline(file_name: str) -> bool:
-    """True if a log entry carries the segment's records."""
+    """Return True if a log entry carries the segment's records."""
     # Most are not, and are found out by how they end.
     return file_name.endswith(_INLINE_END) and _INLINE.fullmatch(file_name) is not None
 
 
 def parse_carrier(file_name: str) -> int | None:
-    """The number of the entry that carries the records, from an inline segment's name; None if the name has none."""
+    """Return the number of the entry that carries the records, from an inline segment's name; None if the name has none."""
     match = _INLINE.fullmatch(file_name)
     return int(match[1]) if match and match[1] else None
 
 
 def carrier(file_name: str, entry_number: int) -> int:
-    """The number of the entry that carries inline segment `file_name`, which entry `entry_number` has placed."""
+    """Return the number of the entry that carries inline segment `file_name`, which entry `entry_number` has placed."""
     named = parse_carrier(file_name)
     return entry_number if named is None else named
 
 
 def inline_file_name(file_name: str) -> str:
-    """The name under which an entry carries the records of inline segment `file_name`."""
+    """Return the name under which an entry carries the records of inline segment `file_name`."""
     return file_name if parse_carrier(file_name) is None else file_name[_DIGITS + 1 :]
 
 
 def is_segment(file_name: str) -> bool:
-    """True if a segment may have the name, be it that of an object or not."""
+    """Return True if a segment may have the name, be it that of an object or not."""
     return (_SEGMENT.fullmatch(file_name) or _INLINE.fullmatch(file_name)) is not None
 
 
 def segment_token(file_name: str) -> str:
-    """The token in a segment's file name, which no other segment has."""
+    """Return the token in a segment's file name, which no other segment has."""
     return file_name.rpartition("-")[2].partition(".")[0]
 
 
 def sealed_folder(first_offset: int, entry_number: int, token: str) -> str:
-    """The name of a sealed run's folder, which lies in the folder ``_sealed`` of its partition."""
+    """Return the name of a sealed run's folder, which lies in the folder ``_sealed`` of its partition."""
     return f"{_padded(first_offset)}-{_padded(entry_number)}-{token}"
 
 
 def parse_sealed_folder(name: str) -> str | None:
-    """The sealed run's folder of a file, from its name in the partition's folder; None for any other name."""
+    """Return the sealed run's folder of a file, from its name in the partition's folder; None for any other name."""
     run, separator, _ = name.removeprefix(_SEALED_RUNS).partition("/")
     return run if separator and name.startswith(_SEALED_RUNS) else None
 
 
 def parse_sealed_entry(folder: str) -> int | None:
-    """The entry in the name of a sealed run's folder; None for any other name."""
+    """Return the entry in the name of a sealed run's folder; None for any other name."""
     match = _SEALED.fullmatch(folder)
     return int(match[1]) if match else None
 
 
 def manifest(partition: str, folder: str) -> str:
-    """The object name of a sealed run's manifest; `partition` is the partition's folder."""
+    """Return the object name of a sealed run's manifest; `partition` is the partition's folder."""
     return f"{partition}{_SEALED_RUNS}{folder}/manifest"
 
 
 def transaction_index(partition: str, folder: str, base_offset: int) -> str:
-    """The object name of a sealed run's index of aborted transactions, named as Kafka names it."""
+    """Return the object name of a sealed run's index of aborted transactions, named as Kafka names it."""
     return f"{partition}{_SEALED_RUNS}{folder}/{_padded(base_offset)}.txnindex"
 
 
 def snapshot(partition: str, folder: str, end_offset: int) -> str:
-    """The object name of the producer snapshot at the end of a sealed run, named as Kafka names it."""
+    """Return the object name of the producer snapshot at the end of a sealed run, named as Kafka names it."""
     return f"{partition}{_SEALED_RUNS}{folder}/{_padded(end_offset)}.snapshot"
 
 
 def checked_name(name: str, found_in: str) -> str:
-    """`name`, if it stays inside the store's root.
+    """Return `name`, if it stays inside the store's root.
 
     Raises:
         DamagedObject: `found_in` holds a name that is absolute, climbs, is longer than ours, or has other characters.
@@ -380,7 +380,7 @@ def checked_name(name: str, found_in: str) -> str:
 
 
 def check_topic_name(name: str) -> str:
-    """`name`, if Kafka would take it as a topic's name (org.apache.kafka.common.internals.Topic).
+    """Return `name`, if Kafka would take it as a topic's name (org.apache.kafka.common.internals.Topic).
 
     Raises:
         ConfigurationError: the name is empty, longer than 249, ``.``, ``..``, or has other characters.

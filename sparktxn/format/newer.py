@@ -60,7 +60,7 @@ def _described(expected: Any) -> inspect.Type:
 
 
 def _unknown(value: Any, expected: inspect.Type) -> str | None:
-    """The first thing in `value` that a newer version must have added to `expected`; None if there is none."""
+    """Return the first thing in `value` that a newer version must have added to `expected`; None if there is none."""
     if isinstance(expected, inspect.Metadata):
         return _unknown(value, expected.type)
     if isinstance(expected, inspect.UnionType):

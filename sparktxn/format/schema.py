@@ -86,7 +86,7 @@ _NOT_NULL: Final = " not null"
 
 
 def stored_schema(columns: Columns | None) -> pa.Schema:
-    """The schema of a topic's segments: RECORD_SCHEMA for None, else the declared columns and ``_timestamp``."""
+    """Return the schema of a topic's segments: RECORD_SCHEMA for None, else the declared columns and ``_timestamp``."""
     return RECORD_SCHEMA if columns is None else _typed_schema(tuple(columns))
 
 
@@ -107,7 +107,7 @@ def _typed_schema(columns: Columns) -> pa.Schema:
 
 
 def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
-    """The declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
+    """Return the declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
 
     Raises:
         ConfigurationError: there are no columns, a name is empty, reserved or taken, or a type is not one that segments
@@ -170,7 +170,7 @@ def _column_parse(name: object, declared: object) -> pa.DataType:
 
 
 def type_text(data_type: pa.DataType) -> str:
-    """The type as text; `parse_type` is its inverse.
+    """Return the type as text; `parse_type` is its inverse.
 
     Raises:
         ConfigurationError: segments do not keep this type exactly.
@@ -229,7 +229,7 @@ def _mend(data_type: pa.DataType) -> str:
 
 
 def parse_type(text: object) -> pa.DataType:
-    """The type that `text` names.
+    """Return the type that `text` names.
 
     Raises:
         ConfigurationError: it names none that segments keep exactly.
@@ -290,7 +290,7 @@ def _parse_field(name: str, text: str, depth: int) -> pa.Field:
 
 
 def _split_fields(text: str) -> list[str]:
-    """`text` at the commas that are outside brackets."""
+    """Return `text` at the commas that are outside brackets."""
     parts, start, open_brackets = [], 0, 0
     for index, character in enumerate(text):
         if character in "<([":

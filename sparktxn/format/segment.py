@@ -84,7 +84,7 @@ _PARQUET_COMPRESSION: Final = {
 
 
 def checksum(data: bytes) -> str:
-    """The CRC-32C of `data` as 8 lower-case hexadecimal digits.
+    """Return the CRC-32C of `data` as 8 lower-case hexadecimal digits.
 
     >>> checksum(b"123456789")
     'e3069283'
@@ -93,7 +93,7 @@ def checksum(data: bytes) -> str:
 
 
 def encode_segment(table: pa.Table, *, segment_format: str, compression: str) -> bytes:
-    """The bytes of a segment that holds the rows of `table`, in their order.
+    """Return the bytes of a segment that holds the rows of `table`, in their order.
 
     Args:
         table: at least one row, in the topic's `stored_schema`.
@@ -168,7 +168,7 @@ def parquet_options(table: pa.Table, compression: str) -> dict[str, Any]:
 
 
 def _column_encoding(schema: pa.Schema) -> dict[str, str]:
-    """The encodings that are not the default, which is a dictionary where asked for and else PLAIN."""
+    """Return the encodings that are not the default, which is a dictionary where asked for and else PLAIN."""
     if TIMESTAMP_COLUMN not in schema.names:
         return _OFFSET_ENCODING if OFFSET_COLUMN in schema.names else _RECORD_ENCODING
     shared = shares_its_path(schema)
@@ -182,7 +182,7 @@ def _is_integer(data_type: pa.DataType) -> bool:
 
 
 def _repeating_columns(table: pa.Table) -> list[str]:
-    """The columns of text, bytes and fractions whose values repeat enough for a dictionary."""
+    """Return the columns of text, bytes and fractions whose values repeat enough for a dictionary."""
     if table.num_rows < _SAMPLE_ROWS:
         return []
     sample = table.slice(0, _SAMPLE_ROWS)
@@ -333,7 +333,7 @@ def _decode_parquet(
 
 
 def _read_repeated(data: bytes, columns: list[str], suspects: list[str]) -> pa.Table:
-    """Reads `suspects` as dictionaries first: a large value that a few bytes repeat is seen before it is copied."""
+    """Read `suspects` as dictionaries first: a large value that a few bytes repeat is seen before it is copied."""
     file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=suspects)
     table = file.read(columns=columns, use_threads=False)
     left = DECODED_BYTES_MAX

@@ -45,7 +45,7 @@ class ProducerSnapshotEntry(Struct, frozen=True, array_like=True):
 
 
 def snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
-    """What a snapshot keeps of a producer's state.
+    """Return what a snapshot keeps of a producer's state.
 
     Coordinator epochs are entry numbers here, and 32 bits in Kafka. Above the largest they stay at it, so that a later
     one never looks older.
@@ -69,7 +69,7 @@ def snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
 
 
 def encode_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
-    """The snapshot's bytes.
+    """Return the snapshot's bytes.
 
     Raises:
         ValueError: a number does not fit its field.
@@ -87,7 +87,7 @@ def _numbers(entry: ProducerSnapshotEntry) -> tuple[int, ...]:
 
 
 def decode_snapshot(data: bytes, name: str) -> tuple[ProducerSnapshotEntry, ...]:
-    """The producers in the snapshot, in its order.
+    """Return the producers in the snapshot, in its order.
 
     Raises:
         DamagedObject: the bytes are cut off, altered, or hold a producer twice.

@@ -22,7 +22,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> bytes:
-    """The index's bytes.
+    """Return the index's bytes.
 
     Raises:
         ValueError: the last offsets do not increase, or an entry's numbers contradict each other.
@@ -46,7 +46,7 @@ def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> byte
 
 
 def decode_transaction_index(data: bytes, name: str) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions in the index, in the order of their last offsets.
+    """Return the aborted transactions in the index, in the order of their last offsets.
 
     Raises:
         DamagedObject: the bytes are not whole entries whose last offsets increase.

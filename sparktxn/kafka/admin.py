@@ -58,7 +58,7 @@ Columns: TypeAlias = pa.Schema | Sequence[tuple[str, str, bool]]
 
 
 def _name(argument: str) -> Callable[[object], str]:
-    """The check of an attribute that names something; whether it may be empty is for the call that uses it."""
+    """Return the check of an attribute that names something; whether it may be empty is for the call that uses it."""
     return lambda value: arguments.identifier(argument, value, may_be_empty=True)
 
 
@@ -296,7 +296,7 @@ class ConfigResource(arguments.Checked):
 
 
 def resource_type(value: object) -> ResourceType:
-    """A type of resource by its name or number."""
+    """Return a type of resource by its name or number."""
     number = value if not isinstance(value, str) else ResourceType.__members__.get(str.upper(value))
     if isinstance(number, int) and not isinstance(number, bool) and number in ResourceType.__members__.values():
         return ResourceType(number)
@@ -318,22 +318,22 @@ class OffsetSpec(Struct, frozen=True):
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
-        """The log start offset."""
+        """Return the log start offset."""
         return cls(earliest_=True)
 
     @classmethod
     def latest(cls) -> OffsetSpec:
-        """The end: under read_committed the last stable offset."""
+        """Return the end: under read_committed the last stable offset."""
         return cls()
 
     @classmethod
     def max_timestamp(cls) -> OffsetSpec:
-        """The offset of the record with the greatest timestamp, the first of several."""
+        """Return the offset of the record with the greatest timestamp, the first of several."""
         return cls(max_timestamp_=True)
 
     @classmethod
     def for_timestamp(cls, timestamp: int) -> OffsetSpec:
-        """The first offset whose record is not older than `timestamp` milliseconds."""
+        """Return the first offset whose record is not older than `timestamp` milliseconds."""
         return cls(timestamp_ms=timestamp)
 
 
@@ -377,7 +377,7 @@ class Node(Struct, frozen=True):
 
 
 def node_of(uri: str) -> Node:
-    """The one node of a store."""
+    """Return the one node of a store."""
     return Node(0, uri, 0)
 
 

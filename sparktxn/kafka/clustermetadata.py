@@ -98,7 +98,7 @@ class GroupMetadata(Struct, frozen=True):
 
 
 def cluster_metadata(uri: str, topics: Iterable[TopicState], asked: str | None = None) -> ClusterMetadata:
-    """The metadata of `topics`, or of the one named `asked` (with its error, if it is not there)."""
+    """Return the metadata of `topics`, or of the one named `asked` (with its error, if it is not there)."""
     found: dict[str, TopicMetadata] = {}
     for topic in topics:
         if asked is None or topic.name == asked:

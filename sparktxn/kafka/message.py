@@ -119,39 +119,39 @@ class Message(metaclass=_MessageType):
         return cls
 
     def topic(self) -> str | None:
-        """The topic's name."""
+        """Return the topic's name."""
         return self._topic
 
     def partition(self) -> int | None:
-        """The partition's number."""
+        """Return the partition's number."""
         return self._partition
 
     def offset(self) -> int | None:
-        """The offset; None while it is not known."""
+        """Return the offset; None while it is not known."""
         return self._offset
 
     def key(self) -> bytes | None:
-        """The key's bytes."""
+        """Return the key's bytes."""
         return self._key
 
     def value(self) -> bytes | None:
-        """The value's bytes, or None (a tombstone)."""
+        """Return the value's bytes, or None (a tombstone)."""
         return self._value
 
     def headers(self) -> Headers | None:
-        """The headers in order, as (name, bytes or None); None if there are none."""
+        """Return the headers in order, as (name, bytes or None); None if there are none."""
         return self._headers
 
     def error(self) -> KafkaError | None:
-        """The error that stands in this message's place, or None."""
+        """Return the error that stands in this message's place, or None."""
         return self._error
 
     def timestamp(self) -> tuple[int, int]:
-        """(TIMESTAMP_CREATE_TIME or TIMESTAMP_LOG_APPEND_TIME, milliseconds since the epoch)."""
+        """Return (TIMESTAMP_CREATE_TIME or TIMESTAMP_LOG_APPEND_TIME, milliseconds since the epoch)."""
         return (self._timestamp_type, self._timestamp_ms)
 
     def latency(self) -> float | None:
-        """Seconds from `produce()` to the delivery report; None for a consumed message."""
+        """Return seconds from `produce()` to the delivery report; None for a consumed message."""
         return self._latency_s
 
     def leader_epoch(self) -> int | None:
@@ -191,14 +191,14 @@ class Message(metaclass=_MessageType):
         self._error = error
 
     def __repr__(self) -> str:
-        """Where the record is; of its key and value only how long they are: they are the application's."""
+        """Return where the record is; of its key and value only how long they are: they are the application's."""
         sizes = [f"{name}={_shown(content)}" for name, content in (("key", self._key), ("value", self._value))]
         error = "" if self._error is None else f", error={self._error}"
         place = f"topic={self._topic!r}, partition={self._partition}, offset={self._offset}"
         return f"Message({place}, {', '.join(sizes)}{error})"
 
     def __len__(self) -> int:
-        """The value's length in bytes; 0 for what a deserializer has made and has no length."""
+        """Return the value's length in bytes; 0 for what a deserializer has made and has no length."""
         return len(self._value) if isinstance(self._value, Sized) else 0
 
     def __bool__(self) -> bool:

@@ -133,7 +133,7 @@ def _objects_of(folder: str, run: Run) -> Iterator[ObjectToCopy]:
 
 
 def heads_in(listing: Sequence[ObjectInfo]) -> list[Head]:
-    """The heads of a listing of checkpoints, oldest first."""
+    """Return the heads of a listing of checkpoints, oldest first."""
     found = []
     for info in listing:
         parsed = names.parse_checkpoint_head(info.name)

@@ -20,7 +20,7 @@ __all__ = ["ObjectInfo", "ObjectStore", "PutOutcome", "open_store"]
 def open_store(
     uri: str | os.PathLike[str], *, settings: StoreSettings, storage: Mapping[str, Any], clock: Clock
 ) -> ObjectStore:
-    """Opens the object store at `uri`; `storage` goes to fsspec as it is (credentials, endpoint).
+    """Open the object store at `uri`; `storage` goes to fsspec as it is (credentials, endpoint).
 
     Nothing is sent to a remote store yet.
 

@@ -53,16 +53,16 @@ class ObjectStore(Protocol):
     """True if a `get` of an absent name costs far less than a failed put: a writer then looks before it puts."""
 
     def get(self, name: str) -> bytes | None:
-        """The object's bytes, or None if it does not exist; never part of them."""
+        """Return the object's bytes, or None if it does not exist; never part of them."""
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name, in parallel where that helps."""
+        """Return `get` of each name, in parallel where that helps."""
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` (inclusive) to `end` (exclusive, clipped) of the object, or None if it does not exist."""
+        """Return bytes `start` (inclusive) to `end` (exclusive, clipped) of the object, or None if it does not exist."""
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Creates the object if the name is free. Never empty, at most 48 MiB, and never visible in part.
+        """Create the object if the name is free. Never empty, at most 48 MiB, and never visible in part.
 
         After CREATED the object survives a power cut if the store was opened with fsync. A failure that may have come
         after the object landed is UNKNOWN; StoreUnavailable says that nothing can have landed. Answers within about
@@ -70,10 +70,10 @@ class ObjectStore(Protocol):
         """
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the object, over an older one: only for hints and signs of life, which decide nothing."""
+        """Write the object, over an older one: only for hints and signs of life, which decide nothing."""
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache.
+        """Return all objects whose name starts with `prefix`, by name; folders below it included. Never from a cache.
 
         Only names that sort after `after`, where it is given, which is not the name of a folder. They cost no more
         requests than their number asks for, if the store can list so.
@@ -87,19 +87,19 @@ class ObjectStore(Protocol):
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes the objects; absent ones are no error."""
+        """Delete the objects; absent ones are no error."""
 
     def make_durable(self, name: str) -> None:
-        """Makes the object's name survive a power cut, where `put_if_absent` by another process may not have yet."""
+        """Make the object's name survive a power cut, where `put_if_absent` by another process may not have yet."""
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """An advisory lock that may order local writers; correctness never depends on it.
+        """Return an advisory lock that may order local writers; correctness never depends on it.
 
         `while_waiting` is called now and then while another process holds it; what it raises ends the wait.
         """
 
     def close(self) -> None:
-        """Frees connections; calling twice is harmless."""
+        """Free connections; calling twice is harmless."""
 
 
 @runtime_checkable
@@ -107,13 +107,13 @@ class FolderStore(Protocol):
     """What a store of files has in addition to objects, and maintenance tidies up."""
 
     def remove_folders(self, folders: Iterable[str]) -> None:
-        """Removes those of the folders that exist and are empty; a writer that needs one makes it again."""
+        """Remove those of the folders that exist and are empty; a writer that needs one makes it again."""
 
     def temporary_files(self, before_ms: int) -> Sequence[str]:
-        """Files that a put has left unfinished, last written before `before_ms` by the store's clock."""
+        """Return files that a put has left unfinished, last written before `before_ms` by the store's clock."""
 
     def remove_temporary(self, files: Iterable[str]) -> None:
-        """Removes such files; a put that is still at work on one fails without having created anything."""
+        """Remove such files; a put that is still at work on one fails without having created anything."""
 
 
 def check_time(verb: str, what: str) -> None:

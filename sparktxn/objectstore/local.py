@@ -75,7 +75,7 @@ class LocalStore:
         return f"LocalStore({self.uri!r})"
 
     def get(self, name: str) -> bytes | None:
-        """The file's bytes, or None."""
+        """Return the file's bytes, or None."""
         path = self._path(checked_object_name(name))
         check_time("read", path)
         try:
@@ -92,11 +92,11 @@ class LocalStore:
             os.close(descriptor)
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name, one after the other: a local disk gains nothing from threads for small files."""
+        """Return `get` of each name, one after the other: a local disk gains nothing from threads for small files."""
         return [self.get(name) for name in names]
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` to `end` of the file, or None."""
+        """Return bytes `start` to `end` of the file, or None."""
         path = self._path(checked_object_name(name))
         check_time("read", path)
         try:
@@ -109,7 +109,7 @@ class LocalStore:
             raise _unavailable("read", path, error) from error
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Creates the file if the name is free.
+        """Create the file if the name is free.
 
         Returns UNKNOWN only after a failure at or after the link that does not say whether it took place.
 
@@ -140,7 +140,7 @@ class LocalStore:
         return PutOutcome.CREATED
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
+        """Write the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
         path = self._path(checked_object_name(name))
         check_time("write", path)
         _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
@@ -173,13 +173,13 @@ class LocalStore:
             raise _unavailable("list", path, error) from error
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name."""
+        """Return all objects whose name starts with `prefix`, by name."""
         top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
         check_time("list", self._base + prefix)
         return sorted(info for info in self._walk(top, prefix, after) if info.name.startswith(prefix))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes the files; their folders stay."""
+        """Delete the files; their folders stay."""
         for path in [self._path(checked_object_name(name)) for name in names]:
             check_time("delete", path)
             try:
@@ -190,13 +190,13 @@ class LocalStore:
                 raise _unavailable("delete", path, error) from error
 
     def remove_folders(self, folders: Iterable[str]) -> None:
-        """Removes empty folders; others stay."""
+        """Remove empty folders; others stay."""
         for folder in folders:
             with suppress(OSError):
                 os.rmdir(self._path(checked_prefix(folder)))
 
     def temporary_files(self, before_ms: int) -> Sequence[str]:
-        """Hidden files that `_write_temporary` or `_prove_folder` has made and a killed process has left."""
+        """Return hidden files that `_write_temporary` or `_prove_folder` has made and a killed process has left."""
         found = []
         for folder, _, files in os.walk(self._base):
             hidden = [file for file in files if file[0] == "." and _TEMPORARY.fullmatch(file)]
@@ -205,13 +205,13 @@ class LocalStore:
         return sorted(found)
 
     def remove_temporary(self, files: Iterable[str]) -> None:
-        """Removes them."""
+        """Remove them."""
         for file in files:
             if _TEMPORARY.fullmatch(os.path.basename(file)) and ".." not in file.split("/"):
                 _unlink(self._base + file)
 
     def make_durable(self, name: str) -> None:
-        """Waits until the file and its name are on the disk; nothing without fsync."""
+        """Wait until the file and its name are on the disk; nothing without fsync."""
         path = self._path(checked_object_name(name))
         if not self._fsync:
             return
@@ -225,15 +225,15 @@ class LocalStore:
             raise _unavailable("fsync", path, error) from error
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Orders the writers of this machine, threads and processes alike."""
+        """Order the writers of this machine, threads and processes alike."""
         return self._lock.hold(while_waiting)
 
     def close(self) -> None:
-        """Closes the lock file."""
+        """Close the lock file."""
         self._lock.close()
 
     def _path(self, name: str) -> str:
-        """The file of an object, or the folder that a prefix is in.
+        """Return the file of an object, or the folder that a prefix is in.
 
         Raises:
             ConfigurationError: a symbolic link leads its folder out of the store.
@@ -255,7 +255,7 @@ class LocalStore:
             self._inside.add(folder)
 
     def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
-        """Writes `data` to a hidden file next to `path`, on the disk if it is to be `durable`; (folder, file).
+        """Write `data` to a hidden file next to `path`, on the disk if it is to be `durable`; (folder, file).
 
         Raises:
             StoreUnavailable: it could not; nothing is left behind.
@@ -285,7 +285,7 @@ class LocalStore:
         return folder, temporary
 
     def _prepare_folder(self, folder: str) -> None:
-        """Makes the folder and those above it; with fsync also their names durable, whichever process has made them."""
+        """Make the folder and those above it; with fsync also their names durable, whichever process has made them."""
         root = self._base[:-1]
         above = []
         path = folder
@@ -301,7 +301,7 @@ class LocalStore:
         self._ready_folders.add(folder)
 
     def _prove_folder(self) -> None:
-        """Tries what correctness rests on: a link that refuses a name that is taken, and fsync of file and folder."""
+        """Try what correctness rests on: a link that refuses a name that is taken, and fsync of file and folder."""
         first, second = (f"{self._base}{self._temporary}{next(self._counter)}" for _ in range(2))
         step = _FIRST_STEP
         try:
@@ -376,7 +376,7 @@ class _ContentionLock:
 
     @contextmanager
     def hold(self, while_waiting: Callable[[], None] | None) -> Iterator[None]:
-        """Holds the lock, or goes on without it once waiting makes no sense."""
+        """Hold the lock, or go on without it once waiting makes no sense."""
         if not acquired_in_time(self._threads, self._WAIT_MAX_S):
             yield
             return
@@ -426,7 +426,7 @@ class _ContentionLock:
         return True
 
     def close(self) -> None:
-        """Closes the lock file, unless another thread keeps the lock until the deadline."""
+        """Close the lock file, unless another thread keeps the lock until the deadline."""
         if not acquired_in_time(self._threads, self._WAIT_MAX_S):
             return
         try:
@@ -452,7 +452,7 @@ def _open_object(path: str, flags: int) -> int:
 
 
 def _unlink(path: str) -> None:
-    """Removes a hidden file; one that stays does no harm."""
+    """Remove a hidden file; one that stays does no harm."""
     with suppress(OSError):
         os.unlink(path)
 
@@ -466,7 +466,7 @@ def _info(name: str, item: os.DirEntry[str]) -> Iterator[ObjectInfo]:
 
 
 def _modified_ms(path: str) -> float:
-    """When the file was written; never, if it is gone."""
+    """Return when the file was written; never, if it is gone."""
     try:
         return os.stat(path).st_mtime_ns // 1_000_000
     except OSError:

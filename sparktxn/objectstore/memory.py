@@ -53,7 +53,7 @@ class MemoryStore:
         return f"MemoryStore({self.uri!r})"
 
     def get(self, name: str) -> bytes | None:
-        """The object's bytes, or None."""
+        """Return the object's bytes, or None."""
         folder = _folder_of(checked_object_name(name))
         check_time("read", name)
         with self._shelf.lock:
@@ -61,16 +61,16 @@ class MemoryStore:
         return stored.data if stored else None
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name."""
+        """Return `get` of each name."""
         return [self.get(name) for name in names]
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` to `end`, or None."""
+        """Return bytes `start` to `end`, or None."""
         data = self.get(name)
         return None if data is None else data[start:end]
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Creates the object if the name is free; always answers at once, never UNKNOWN."""
+        """Create the object if the name is free; always answers at once, never UNKNOWN."""
         folder = _folder_of(checked_object_name(name))
         stored = _Stored(bytes(checked_data(name, data)), self._clock.wall_ms())
         check_time("create", name)
@@ -79,7 +79,7 @@ class MemoryStore:
         return PutOutcome.CREATED if mine is stored else PutOutcome.EXISTS
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the object, over an older one."""
+        """Write the object, over an older one."""
         folder = _folder_of(checked_object_name(name))
         stored = _Stored(bytes(checked_data(name, data)), self._clock.wall_ms())
         check_time("write", name)
@@ -94,7 +94,7 @@ class MemoryStore:
             return [name for name in self._shelf.folders.get(folder, ()) if name > after]
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name."""
+        """Return all objects whose name starts with `prefix`, by name."""
         checked_prefix(prefix)
         check_time("list", prefix)
         with self._shelf.lock:
@@ -108,7 +108,7 @@ class MemoryStore:
         return sorted(found)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes the objects."""
+        """Delete the objects."""
         checked = [checked_object_name(name) for name in names]
         check_time("delete", checked[0] if checked else "")
         with self._shelf.lock:

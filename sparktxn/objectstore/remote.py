@@ -92,22 +92,22 @@ class RemoteStore:
         return f"RemoteStore({self.uri!r})"
 
     def get(self, name: str) -> bytes | None:
-        """The object's bytes, or None; one request."""
+        """Return the object's bytes, or None; one request."""
         return self.get_many([name])[0]
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name, in parallel."""
+        """Return `get` of each name, in parallel."""
         requests, keys = self._connected(), [self._key(name) for name in names]
         return [*self._ask("read", keys, requests.get)]
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` to `end`, or None."""
+        """Return bytes `start` to `end`, or None."""
         requests = self._connected()
         (data,) = self._ask("read", [self._key(name)], lambda key: requests.get(key, start, max(end, start + 1)))
         return data if data is None or end > start else b""
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Creates the object if the name is free; answers within `timeout_s`, and the store's request timeout."""
+        """Create the object if the name is free; answers within `timeout_s`, and the store's request timeout."""
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
         check_time("create", f"{self._scheme}://{key}")
@@ -126,7 +126,7 @@ class RemoteStore:
         return PutOutcome.CREATED
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the object, over an older one."""
+        """Write the object, over an older one."""
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
         self._ask("write", [key], lambda key: requests.write(key, data))
@@ -136,11 +136,11 @@ class RemoteStore:
         return [info.name for info in self._list(folder, deep=False, after=after) if info.name > after]
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name."""
+        """Return all objects whose name starts with `prefix`, by name."""
         return sorted(info for info in self._list(prefix, deep=True, after=after) if info.name > after)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes the objects, many with one request where the store can."""
+        """Delete the objects, many with one request where the store can."""
         requests, keys = self._connected(), [self._key(name) for name in names]
         for first in range(0, len(keys), _DELETE_BATCH):
             batch = keys[first : first + _DELETE_BATCH]
@@ -154,7 +154,7 @@ class RemoteStore:
         return nullcontext()
 
     def close(self) -> None:
-        """Frees the connections."""
+        """Free the connections."""
         self._requests = None
 
     def _key(self, name: str) -> str:
@@ -167,7 +167,7 @@ class RemoteStore:
         return (info._replace(name=info.name[len(self._base) :]) for info in found if not info.name.endswith("/"))
 
     def _connected(self) -> _Requests:
-        """The file system of this process, made at the first use.
+        """Return the file system of this process, made at the first use.
 
         Raises:
             RuntimeError: the handle was opened before a fork: its connections and its event loop are the parent's.
@@ -197,7 +197,7 @@ class RemoteStore:
         }
 
     def _ask(self, verb: str, keys: Sequence[str], request: Callable[[str], Awaitable[Answer]]) -> Sequence[Answer]:
-        """The answers to requests that may be repeated, one for each key, side by side.
+        """Return the answers to requests that may be repeated, one for each key, side by side.
 
         Raises:
             StoreUnavailable: one failed for good, or time is up.
@@ -222,7 +222,7 @@ class RemoteStore:
             raise StoreUnavailable(f"cannot {verb} {what}: {self._reason(error, patience)}") from error
 
     def _wait(self, work: Callable[[], Coroutine[Any, Any, Answer]], limit_s: float) -> Answer:
-        """Runs `work`, which keeps `limit_s` by itself, on fsspec's event loop and waits for it.
+        """Run `work`, which keeps `limit_s` by itself, on fsspec's event loop and wait for it.
 
         Raises:
             TimeoutError: the event loop did not get to it in time.
@@ -237,7 +237,7 @@ class RemoteStore:
     async def _answer(
         self, verb: str, key: str, request: Callable[[str], Awaitable[Answer]], patience: _Patience
     ) -> Answer:
-        """The answer to a request that may be repeated: tried again while the failure may pass and time is left.
+        """Return the answer to a request that may be repeated: tried again while the failure may pass and time is left.
 
         Raises:
             StoreUnavailable: it failed for good, or time is up.
@@ -256,7 +256,7 @@ class RemoteStore:
             pause_s = min(2 * pause_s, 2.0)
 
     def _reason(self, error: BaseException, patience: _Patience) -> str:
-        """What went wrong, in words that hold no secret."""
+        """Return what went wrong, in words that hold no secret."""
         if isinstance(error, TimeoutError | asyncio.TimeoutError):
             return patience.no_answer()
         code, status = _response(error)
@@ -283,12 +283,12 @@ class _Patience:
         self._started_s = clock.monotonic_s()
 
     def request_s(self) -> float:
-        """Seconds for a request that begins at this moment."""
+        """Return seconds for a request that begins at this moment."""
         remaining_s = self._deadline.remaining_s() if self._deadline is not None else None
         return self._timeout_s if remaining_s is None else min(self._timeout_s, remaining_s)
 
     def all_s(self, rounds: int) -> float:
-        """Seconds for requests in `rounds` that follow each other."""
+        """Return seconds for requests in `rounds` that follow each other."""
         remaining_s = self._deadline.remaining_s() if self._deadline is not None else None
         return rounds * self._timeout_s if remaining_s is None else min(rounds * self._timeout_s, remaining_s)
 
@@ -304,19 +304,19 @@ class _Requests(Protocol):
     """Single requests to a store; keys are ``bucket/prefix/name``. Failures are the client's own exceptions."""
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
-        """The object's bytes, or those from `start` to `end`, or None if it does not exist."""
+        """Return the object's bytes, or those from `start` to `end`, or None if it does not exist."""
 
     async def create(self, key: str, data: bytes) -> None:
-        """Sends a create with the condition that the key is free."""
+        """Send a create with the condition that the key is free."""
 
     async def write(self, key: str, data: bytes) -> None:
-        """Writes over whatever is there."""
+        """Write over whatever is there."""
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Deletes; absent keys are no error."""
+        """Delete; absent keys are no error."""
 
     async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
-        """All objects (by key) that begin with `prefix`; unless `deep`, not those in folders below it.
+        """Return all objects (by key) that begin with `prefix`; unless `deep`, not those in folders below it.
 
         Those up to key `after` may be left out, where the store can.
         """
@@ -414,7 +414,7 @@ class _FsspecRequests:
 
 @functools.cache
 def _aws_session(profile: str | None) -> Any:
-    """AWS's own chain of credentials. Shared, because reading the service's description takes a tenth of a second."""
+    """Return AWS's own chain of credentials. Shared, because reading the service's description takes a tenth of a second."""
     from aiobotocore.session import AioSession
 
     return AioSession(profile=profile)
@@ -429,7 +429,7 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it was raised from."""
+    """Yield the exception and what it was raised from."""
     current: BaseException | None = error
     while current is not None:
         yield current
@@ -437,7 +437,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _response(error: BaseException) -> tuple[str, int]:
-    """(code, HTTP status) that the store has answered, ("", 0) if it has not."""
+    """Return (code, HTTP status) that the store has answered, ("", 0) if it has not."""
     for cause in _chain(error):
         answer = getattr(cause, "response", None)
         if isinstance(answer, Mapping):
@@ -447,7 +447,7 @@ def _response(error: BaseException) -> tuple[str, int]:
 
 
 def _outcome(error: BaseException) -> PutOutcome:
-    """What a failed create says; 409 says "not written, but try again", and the clients below have tried before it."""
+    """Return what a failed create says; 409 says "not written, but try again", and the clients below have tried before it."""
     code, status = _response(error)
     if status == 412 or code == "PreconditionFailed" or (not status and isinstance(error, FileExistsError)):
         return PutOutcome.EXISTS
@@ -466,7 +466,7 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _file_system_class(scheme: str) -> Any:
-    """fsspec's class for `scheme`.
+    """Return fsspec's class for `scheme`.
 
     Raises:
         ConfigurationError: it is unknown, has no atomic create that we know of, or its package is missing.
@@ -492,7 +492,7 @@ def _file_system_class(scheme: str) -> Any:
 
 
 def _parsed_storage(file_system: Any, storage: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``storage.*`` settings in the types that `file_system` takes; from Spark and files they come as text.
+    """Return the ``storage.*`` settings in the types that `file_system` takes; from Spark and files they come as text.
 
     Raises:
         ConfigurationError: it takes no such setting, or the text is not of its type.

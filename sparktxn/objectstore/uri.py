@@ -55,12 +55,12 @@ class StoreUri(NamedTuple):
     location: str
 
     def __str__(self) -> str:
-        """The one spelling of the address: the same for all that mean the same."""
+        """Return the one spelling of the address: the same for all that mean the same."""
         return self.location if self.scheme == FILE else f"{self.scheme}://{self.location}"
 
 
 def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
-    """Takes an address apart: a path, ``file://``, ``memory://name`` or ``scheme://bucket/prefix``.
+    """Take an address apart: a path, ``file://``, ``memory://name`` or ``scheme://bucket/prefix``.
 
     Raises:
         ConfigurationError: the address is empty or holds what an address must not (user, password, query, ``..``).
@@ -83,7 +83,7 @@ def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
 
 
 def _file_path(text: str, rest: str) -> str:
-    """The path in ``file:/x``, ``file:///x`` or ``file://localhost/x``; `rest` is what follows ``file:/``."""
+    """Return the path in ``file:/x``, ``file:///x`` or ``file://localhost/x``; `rest` is what follows ``file:/``."""
     path = "/" + rest
     if rest.startswith("/"):
         host, _, below = rest[1:].partition("/")
@@ -109,7 +109,7 @@ def _bucket_path(scheme: str, rest: str) -> str:
 
 
 def checked_object_name(name: str) -> str:
-    """`name`, if it stays inside the root.
+    """Return `name`, if it stays inside the root.
 
     Raises:
         ValueError: it is absolute, climbs, ends with a slash, has odd characters, or its file begins with a dot.
@@ -120,7 +120,7 @@ def checked_object_name(name: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """`prefix`, if all names that begin with it stay inside the root.
+    """Return `prefix`, if all names that begin with it stay inside the root.
 
     Raises:
         ValueError: they would not.
@@ -131,7 +131,7 @@ def checked_prefix(prefix: str) -> str:
 
 
 def checked_data(name: str, data: bytes) -> bytes:
-    """`data`, if it can be put in one piece.
+    """Return `data`, if it can be put in one piece.
 
     Raises:
         ValueError: it is empty (some clients then drop the condition) or above OBJECT_SIZE_MAX.

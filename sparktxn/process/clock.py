@@ -41,24 +41,24 @@ class Clock(Protocol):
     """Wall and monotonic time."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; may jump."""
+        """Return milliseconds since the epoch; may jump."""
 
     def monotonic_s(self) -> float:
-        """Seconds that only grow; the zero is arbitrary."""
+        """Return seconds that only grow; the zero is arbitrary."""
 
     def sleep(self, seconds: float) -> None:
-        """Returns after about `seconds`."""
+        """Return after about `seconds`."""
 
 
 class SystemClock:
     """The machine's clock."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return seconds of the monotonic clock."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -102,17 +102,17 @@ class Deadline:
         self._ended = False
 
     def remaining_s(self) -> float | None:
-        """Seconds left, at least 0; None if there is no limit."""
+        """Return seconds left, at least 0; None if there is no limit."""
         if self._ended:
             return 0.0
         return None if self._at_s is None else max(0.0, self._at_s - self._clock.monotonic_s())
 
     def passed(self) -> bool:
-        """True once no time is left."""
+        """Return True once no time is left."""
         return self._ended or (self._at_s is not None and self._clock.monotonic_s() >= self._at_s)
 
     def end(self) -> None:
-        """Passes the deadline at once: a thread that was given up begins nothing more under it."""
+        """Pass the deadline at once: a thread that was given up begins nothing more under it."""
         self._ended = True
 
     def governs(self) -> _Governs:
@@ -178,7 +178,7 @@ def acquired_in_time(lock: threading.Lock | threading.RLock, limit_s: float | No
 
 
 def is_time_up() -> bool:
-    """True once a deadline that governs this thread has passed."""
+    """Return True once a deadline that governs this thread has passed."""
     return time_left_s() == 0.0
 
 

@@ -28,11 +28,11 @@ class ForkGuard:
         self._born = _generation
 
     def forked(self) -> bool:
-        """True in a child of the process that made the handle."""
+        """Return True in a child of the process that made the handle."""
         return self._born != _generation
 
     def check(self, what: str) -> None:
-        """Raises RuntimeError in a child process: `what` has threads and connections that did not survive the fork."""
+        """Raise RuntimeError in a child process: `what` has threads and connections that did not survive the fork."""
         if self._born != _generation:
             raise RuntimeError(f"this {what} was made before a fork: make a new one in the child process")
 

@@ -32,7 +32,7 @@ class Lookups(WithoutCredentials):
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """All topics, or the one asked for, which carries an error if it does not exist."""
+        """Return all topics, or the one asked for, which carries an error if it does not exist."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
         seconds(timeout)

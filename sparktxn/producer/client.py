@@ -122,7 +122,7 @@ class Producer(Lookups):
         timestamp: int = 0,
         headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]] | None = None,
     ) -> None:
-        """Queues one record. `timestamp` is in milliseconds, 0 is now; text is stored as UTF-8.
+        """Queue one record. `timestamp` is in milliseconds, 0 is now; text is stored as UTF-8.
 
         Raises:
             BufferError: the queue is full: call poll(), then produce again.
@@ -192,7 +192,7 @@ class Producer(Lookups):
         callback: DeliveryCallback | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> int:
-        """Queues many records, each a dictionary of produce()'s arguments; how many were queued.
+        """Queue many records, each a dictionary of produce()'s arguments; how many were queued.
 
         A record that is refused gets its KafkaError as ``_error``; the others go on.
 
@@ -203,7 +203,7 @@ class Producer(Lookups):
         return produce_each(self.produce, topic, batch_messages(messages), partition, common)
 
     def produce_arrow(self, topic: str, batch: object, partition: int = -1) -> None:
-        """Queues the rows of a record batch or table; no delivery reports are made for them.
+        """Queue the rows of a record batch or table; no delivery reports are made for them.
 
         `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: all its rows are read first.
         For Kafka's record the columns are key, value, headers, timestamp and partition, of which value is required. For
@@ -280,7 +280,7 @@ class Producer(Lookups):
         return len(self)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drops records that no list of commands names yet; their reports carry _PURGE_QUEUE.
+        """Drop records that no list of commands names yet; their reports carry _PURGE_QUEUE.
 
         A transaction that has lost records cannot commit: the commit raises _INCONSISTENT, and it must be aborted.
         """
@@ -297,7 +297,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
-        """Takes the transactional id over, once: fences an older producer and aborts what it left open.
+        """Take the transactional id over, once: fences an older producer and aborts what it left open.
 
         With `keep_prepared` a prepared transaction is not aborted. If there is one, the state is PREPARED_TRANSACTION:
         complete_transaction(), commit_transaction() or abort_transaction() must follow (KIP-939).
@@ -311,14 +311,14 @@ class Producer(Lookups):
         self._transactional("init_transactions").init(self._connect, keep_prepared=keep_prepared)
 
     def begin_transaction(self) -> None:
-        """Opens a transaction; nothing is written before it publishes."""
+        """Open a transaction; nothing is written before it publishes."""
         self._transactional("begin_transaction").begin()
 
     @in_time("timeout", clock_of, _own_time_s)
     def send_offsets_to_transaction(
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
-        """Commits a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
+        """Commit a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
         seconds(timeout)
         transactions = self._transactional("send_offsets_to_transaction")
         expected = "what Consumer.consumer_group_metadata() gives"
@@ -327,7 +327,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def expect(self, topic: str, partition: int, log_end_offset: int, timeout: float = -1) -> None:
-        """Makes commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
+        """Make commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
 
         `log_end_offset` is up to where the caller has read. The partition need not be written to. Records of this
         transaction do not count, those of an aborted one do. The entry that commits or prepares the transaction
@@ -343,7 +343,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
-        """Stores all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
+        """Store all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
 
         The transaction takes nothing more, never times out, and outlives this producer: store the value in the database
         transaction that decides, then call complete_transaction(). Delivery reports have their offsets.
@@ -359,7 +359,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
-        """Ends the prepared transaction: commits it if it is `prepared`, else aborts it.
+        """End the prepared transaction: commits it if it is `prepared`, else aborts it.
 
         With none open it does nothing, so a coordinator may repeat it after every start: `prepared` was committed
         before, or is older than what was.
@@ -401,7 +401,7 @@ class Producer(Lookups):
 
     @contextmanager
     def transaction(self, *, offsets_from: Positioned | None = None) -> Iterator[Producer]:
-        """Begins a transaction, and commits it at the end of the block; an exception in the block aborts it.
+        """Begin a transaction, and commit it at the end of the block; an exception in the block aborts it.
 
         One that the block has prepared is not aborted by an exception: its coordinator may have decided.
 
@@ -481,7 +481,7 @@ class Producer(Lookups):
         return self._transactions
 
     def _connect(self) -> tuple[Log, Outbox]:
-        """Opens the store at the first time."""
+        """Open the store at the first time."""
         if not acquired_in_time(self._connecting):
             raise StoreUnavailable("another thread of this producer was opening the store until the deadline")
         try:
@@ -519,7 +519,7 @@ class Producer(Lookups):
             self._reports.wake()
 
     def _look_at_topics(self) -> None:
-        """Opens or closes the way of produce(), and forgets topics that have changed since they were looked up."""
+        """Open or close the way of produce(), and forget topics that have changed since they were looked up."""
         transactions = self._transactions
         if transactions is not None and transactions.state is not TransactionState.IN_TRANSACTION:
             self._accepting = {}
@@ -528,7 +528,7 @@ class Producer(Lookups):
             self._accepting = self._topics.of_records()
 
     def _open_for(self, name: object, call: str) -> tuple[Log, str]:
-        """The log and the topic's name, if `call` may write now, and a thread sends what it writes."""
+        """Return the log and the topic's name, if `call` may write now, and a thread sends what it writes."""
         self._check()
         topic = arguments.text("topic", name)
         if self._transactions is not None:
@@ -555,7 +555,7 @@ class Producer(Lookups):
         return topic
 
     def _may_wait(self, timeout_s: float) -> bool:
-        """True if poll() may do more than look: also without a timeout once the queue is full, or it would stay so."""
+        """Return True if poll() may do more than look: also without a timeout once the queue is full, or it would stay so."""
         return timeout_s != 0 or len(self) >= self._settings.queue_messages_max
 
     def _flush_transaction(self) -> None:
@@ -578,7 +578,7 @@ class Producer(Lookups):
             self._reports.wait(_PAUSE_S if remaining_s is None else min(_PAUSE_S, remaining_s))
 
     def _finish(self) -> None:
-        """Leaves nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""
+        """Leave nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""
         if self._transactions is None:
             if self._log is not None:
                 self._flush_linger()

@@ -102,13 +102,13 @@ class Linger:
                 raise
 
     def notice(self) -> None:
-        """Says that records wait."""
+        """Say that records wait."""
         with self._bell.changed:
             self._bell.rung = True
             self._bell.changed.notify_all()
 
     def hurry(self) -> None:
-        """Sends what waits now, without lingering; here, if the exit of the interpreter has ended the thread."""
+        """Send what waits now, without lingering; here, if the exit of the interpreter has ended the thread."""
         with self._bell.changed:
             self._bell.hurried = self._bell.rung = True
             self._bell.changed.notify_all()
@@ -162,7 +162,7 @@ class Linger:
             self.work()
 
     def _gather(self) -> bool:
-        """Waits for linger.ms or a full batch; False if no record waits, and once closed."""
+        """Wait for linger.ms or a full batch; False if no record waits, and once closed."""
         bell = self._bell
         with bell.changed:
             if not self._buffers.has_records():
@@ -184,7 +184,7 @@ class Linger:
         )
 
     def _round(self) -> None:
-        """Publishes all that waits, or reports why not by the delivery timeout."""
+        """Publish all that waits, or report why not by the delivery timeout."""
         while True:
             try:
                 self._publish()
@@ -222,7 +222,7 @@ class Linger:
                 self._outbox.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]
 
     def _give_up(self, error: KafkaException) -> None:
-        """Reports a time-out for all that waits. A list that was sent may still be stored, and is resolved later."""
+        """Report a time-out for all that waits. A list that was sent may still be stored, and is resolved later."""
         self._outbox.withdraw()
         reason = f"not stored within delivery.timeout.ms: {error.error.str()}"
         self._outbox.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))

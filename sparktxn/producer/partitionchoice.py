@@ -30,19 +30,19 @@ class PartitionChoice:
         self._first = 0
 
     def seed(self, ids: Ids) -> None:
-        """Lets producers begin in different partitions."""
+        """Let producers begin in different partitions."""
         self._first = int(ids.token()[:8], 32)
 
     def prepare(self, topic: TopicBuffer) -> None:
-        """Chooses the partition that takes the topic's first records without a key."""
+        """Choose the partition that takes the topic's first records without a key."""
         topic.sticky = self._first % topic.partition_count
 
     def partition(self, topic: TopicBuffer, key: bytes | None) -> int:
-        """The partition of a record with this key."""
+        """Return the partition of a record with this key."""
         return self._choose(key, topic.partition_count, lambda _: topic.sticky)
 
     def column(self, topic: TopicBuffer, keys: pa.Array) -> pa.Array:
-        """The partitions of rows with these keys."""
+        """Return the partitions of rows with these keys."""
         if keys.null_count == len(keys) or topic.partition_count == 1:
             return pa.repeat(pa.scalar(self.partition(topic, None), pa.int32()), len(keys))
         return partitions_of_keys(self._name, keys, topic.partition_count, lambda _: topic.sticky)

@@ -34,7 +34,7 @@ class PreparedTransaction(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> PreparedTransaction:
-        """The value whose `str()` is `text`.
+        """Return the value whose `str()` is `text`.
 
         Raises:
             ValueError: `text` is no such text.

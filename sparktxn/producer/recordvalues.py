@@ -31,17 +31,17 @@ class Positioned(Protocol):
     """What `Producer.transaction` needs of a consumer."""
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read."""
+        """Return the partitions that are read."""
 
     def position(self, partitions: list[TopicPartition], /) -> list[TopicPartition]:
-        """Their next offsets."""
+        """Return their next offsets."""
 
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
-        """The group."""
+        """Return the group."""
 
 
 def batch_messages(given: object) -> list[dict[str, Any]]:
-    """The records of produce_batch().
+    """Return the records of produce_batch().
 
     Raises:
         TypeError: `given` is not a list of dictionaries, or one has a name that produce() does not know.
@@ -56,7 +56,7 @@ def batch_messages(given: object) -> list[dict[str, Any]]:
 
 
 def record_headers(given: object) -> tuple[Headers | None, int]:
-    """The headers, None for none, and how many bytes they have.
+    """Return the headers, None for none, and how many bytes they have.
 
     Raises:
         TypeError: `given` is no mapping and no list of pairs, or a name is not text.
@@ -80,7 +80,7 @@ def record_headers(given: object) -> tuple[Headers | None, int]:
 
 
 def record_timestamp(timestamp: object) -> int:
-    """A record's own timestamp, in milliseconds.
+    """Return a record's own timestamp, in milliseconds.
 
     Raises:
         TypeError: it is not a whole number.
@@ -94,7 +94,7 @@ def record_timestamp(timestamp: object) -> int:
 
 
 def delivery_callback(callback: object, on_delivery: object) -> DeliveryCallback | None:
-    """The callback of a record that was given under either name.
+    """Return the callback of a record that was given under either name.
 
     Raises:
         TypeError: it is not a function.
@@ -103,7 +103,7 @@ def delivery_callback(callback: object, on_delivery: object) -> DeliveryCallback
 
 
 def seconds(timeout: object, name: str = "timeout") -> float:
-    """A time-out in seconds, below 0 for none.
+    """Return a time-out in seconds, below 0 for none.
 
     Raises:
         TypeError: it is not a number.

@@ -30,7 +30,7 @@ class Reports:
         return len(self._queue)
 
     def add(self, reports: list[tuple[DeliveryCallback, KafkaError | None, Message]]) -> None:
-        """Queues delivery reports, in order, and wakes who waits for them."""
+        """Queue delivery reports, in order, and wake who waits for them."""
         with self._arrived:
             self._queue.extend(
                 (callback, (error, message))
@@ -40,25 +40,25 @@ class Reports:
             self._arrived.notify_all()
 
     def add_error(self, callback: Callable[[KafkaError], Any], error: KafkaError) -> None:
-        """Queues a call of the producer's own error callback."""
+        """Queue a call of the producer's own error callback."""
         with self._arrived:
             self._queue.append((callback, (error,)))
             self._arrived.notify_all()
 
     def wake(self) -> None:
-        """Wakes who waits, so that it looks again."""
+        """Wake who waits, so that it looks again."""
         with self._arrived:
             self._arrived.notify_all()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """True once there is a report, False when `timeout_s` (None: no limit) is over or `wake` was called."""
+        """Return True once there is a report, False when `timeout_s` (None: no limit) is over or `wake` was called."""
         with self._arrived:
             if not self._queue:
                 self._arrived.wait(timeout_s)
             return bool(self._queue)
 
     def serve(self) -> int:
-        """Calls what is queued now, on this thread; how many were called. What a callback raises goes to the caller."""
+        """Call what is queued now, on this thread; how many were called. What a callback raises goes to the caller."""
         served = 0
         with callers_own_time():
             for _ in range(len(self._queue)):

@@ -86,7 +86,7 @@ class ProducerStates:
         return self._state
 
     def move(self, state: TransactionState, error: KafkaException | None = None) -> None:
-        """Enters `state`; the error states are entered with the `error` that later calls raise.
+        """Enter `state`; the error states are entered with the `error` that later calls raise.
 
         Raises:
             AssertionError: the table forbids it; a caller has not checked what it should have.
@@ -97,7 +97,7 @@ class ProducerStates:
         self._error = error
 
     def require(self, call: str, *allowed: TransactionState) -> None:
-        """Passes if the state is one of `allowed`.
+        """Pass if the state is one of `allowed`.
 
         Raises:
             KafkaException: the error of an error state, else _STATE, which names the call and what is expected.
@@ -137,7 +137,7 @@ class TransactionalCalls:
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Runs the body as call `name`; a retriable error leaves it unfinished.
+        """Run the body as call `name`; a retriable error leaves it unfinished.
 
         Raises:
             KafkaException: _PREV_IN_PROGRESS or _CONFLICT, both retriable: this or another call is under way in another

@@ -42,7 +42,7 @@ class Topics:
         self._known: dict[str, TopicBuffer] = {}
 
     def of_records(self) -> dict[object, TopicBuffer]:
-        """The known topics that take produce()'s records."""
+        """Return the known topics that take produce()'s records."""
         # A copy: a thread that produces to a new topic adds it meanwhile.
         return {name: topic for name, topic in list(self._known.items()) if topic.stage.schema is None}
 
@@ -63,7 +63,7 @@ class Topics:
             _LOGGER.debug("topics were not looked up again: %s", error)
 
     def find(self, log: Log, name: str) -> TopicBuffer:
-        """A topic by its name.
+        """Return a topic by its name.
 
         Raises:
             KafkaException: _UNKNOWN_TOPIC, which names the call that creates one; INVALID_TOPIC, it is internal.
@@ -89,7 +89,7 @@ class Topics:
         return topic
 
     def find_for_records(self, log: Log, name: str) -> TopicBuffer:
-        """A topic that takes produce()'s records.
+        """Return a topic that takes produce()'s records.
 
         Raises:
             KafkaException: _UNKNOWN_TOPIC.
@@ -104,7 +104,7 @@ class Topics:
         return topic
 
     def find_wider(self, log: Log, name: str, partition: int) -> TopicBuffer:
-        """The topic with a partition that it did not have when it was looked up.
+        """Return the topic with a partition that it did not have when it was looked up.
 
         Raises:
             KafkaException: _UNKNOWN_PARTITION, it has not been given one since.
@@ -124,7 +124,7 @@ def _refresh(log: Log) -> None:
 
 
 def too_large(topic: TopicBuffer, size: int) -> KafkaException:
-    """The refusal of a record of `size` bytes."""
+    """Return the refusal of a record of `size` bytes."""
     advice = (
         "that is what one request can store: send smaller records"
         if topic.size_max == RECORD_BYTES_MAX

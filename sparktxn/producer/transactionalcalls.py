@@ -91,7 +91,7 @@ class Transactions:
         return self._states.current
 
     def require_open(self, call: str) -> None:
-        """Passes inside a transaction.
+        """Pass inside a transaction.
 
         Raises:
             KafkaException: _STATE outside one, or the error of an error state.
@@ -101,7 +101,7 @@ class Transactions:
     # --- the calls -----------------------------------------------------------------------------------------------
 
     def init(self, connect: Callable[[], tuple[Log, Outbox]], *, keep_prepared: bool = False) -> None:
-        """Takes the transactional id over: fences older producers and aborts what they left open.
+        """Take the transactional id over: fences older producers and aborts what they left open.
 
         With `keep_prepared` a prepared transaction stays, and is this producer's to end.
         """
@@ -122,7 +122,7 @@ class Transactions:
             self._move(_S.PREPARED_TRANSACTION)
 
     def begin(self) -> None:
-        """Opens a transaction. Nothing is written."""
+        """Open a transaction. Nothing is written."""
         with self._calls.call("begin_transaction"):
             self._states.require("begin_transaction", _S.READY)
             self._published = False
@@ -135,7 +135,7 @@ class Transactions:
             self._move(_S.IN_TRANSACTION)
 
     def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata) -> None:
-        """Adds a group's offsets: they take effect with the commit, or not at all. Logical offsets are left out."""
+        """Add a group's offsets: they take effect with the commit, or not at all. Logical offsets are left out."""
         with self._calls.call("send_offsets_to_transaction"):
             self._states.require("send_offsets_to_transaction", _S.IN_TRANSACTION)
             started_from = {(topic_id, partition): entry for _, partition, topic_id, entry in group.started_from}
@@ -152,7 +152,7 @@ class Transactions:
                 self._offsets = _with_offsets(self._offsets, replace(group, started_from=()), found)
 
     def expect(self, topic: str, partition: int, log_end_offset: int) -> None:
-        """Lets the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
+        """Let the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
         with self._calls.call("expect"):
             self._states.require("expect", _S.IN_TRANSACTION)
             refuse_change(arguments.identifier("topic", topic))
@@ -167,7 +167,7 @@ class Transactions:
                 )
 
     def prepare(self) -> PreparedTransaction:
-        """Publishes what waits and prepares, in one list; what the end is decided by."""
+        """Publish what waits and prepare, in one list; what the end is decided by."""
         with self._calls.call("prepare_transaction"):
             self._states.require("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION)
             if self.state is _S.IN_TRANSACTION:
@@ -185,7 +185,7 @@ class Transactions:
             return self._prepared
 
     def complete(self, prepared: PreparedTransaction) -> None:
-        """Commits the prepared transaction if it is `prepared`, else aborts it; with none open there is nothing to do.
+        """Commit the prepared transaction if it is `prepared`, else aborts it; with none open there is nothing to do.
 
         Raises:
             KafkaException: INVALID_TXN_STATE: `prepared` has been aborted.
@@ -206,25 +206,25 @@ class Transactions:
                 self._abort()
 
     def commit(self) -> None:
-        """Publishes what waits and commits, in one list."""
+        """Publish what waits and commit, in one list."""
         with self._calls.call("commit_transaction"):
             allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION)
             self._states.require("commit_transaction", *allowed)
             self._commit()
 
     def abort(self) -> None:
-        """Drops what was not published, and ends what was."""
+        """Drop what was not published, and ends what was."""
         with self._calls.call("abort_transaction"):
             allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
             self._states.require("abort_transaction", *allowed)
             self._abort()
 
     def publish(self) -> None:
-        """Publishes what waits, offsets too, under the open transaction: flush(). Errors are kept for the next call."""
+        """Publish what waits, offsets too, under the open transaction: flush(). Errors are kept for the next call."""
         self._settle(self._publish)
 
     def upload(self) -> None:
-        """Makes what waits durable, unpublished: flush() with transaction.publish=commit."""
+        """Make what waits durable, unpublished: flush() with transaction.publish=commit."""
         self._settle(self._upload)
 
     # --- steps ---------------------------------------------------------------------------------------------------
@@ -304,11 +304,11 @@ class Transactions:
             self._resolve_published()
 
     def _stage(self) -> list[PendingSegment]:
-        """All that waits, ready for a list that is sent next; errors are those of `_upload`."""
+        """Return all that waits, ready for a list that is sent next; errors are those of `_upload`."""
         return self._in_delivery_time(lambda: self._opened().stage())
 
     def _upload(self) -> list[PendingSegment]:
-        """All that waits, uploaded.
+        """Return all that waits, uploaded.
 
         Raises:
             CommandRefused: _MSG_TIMED_OUT: some of it could not be uploaded within delivery.timeout.ms (K116).
@@ -324,7 +324,7 @@ class Transactions:
             raise
 
     def _resolved(self) -> list[CommandResult]:
-        """The results of the list that is under way.
+        """Return the results of the list that is under way.
 
         Raises:
             CommandRefused: it is refused; or _MSG_TIMED_OUT, it carries records, and no entry could be put within
@@ -369,7 +369,7 @@ class Transactions:
             raise CommandRefused(ErrorCode.LOCAL_INCONSISTENT, reason)
 
     def _send_end(self, segments: list[PendingSegment]) -> None:
-        """Sends the fused commit; nothing at all for a transaction without records and offsets (K119)."""
+        """Send the fused commit; nothing at all for a transaction without records and offsets (K119)."""
         self._check_whole()
         if not segments and not self._offsets and not self._published and not self._expected:
             return
@@ -378,7 +378,7 @@ class Transactions:
         self._opened().publish(Operation.END, segments, after, identity, before=self._expectations(identity))
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
-        """Sends everything and the preparation; a transaction without anything is begun by registering no partition."""
+        """Send everything and the preparation; a transaction without anything is begun by registering no partition."""
         self._check_whole()
         identity = self._identity()
         others = self._offset_commands(identity)
@@ -424,7 +424,7 @@ class Transactions:
             self._needs_bump = True
 
     def _resolve_flush_before_abort(self) -> None:
-        """Learns whether the flush that was under way has published; a refusal has not, and hinders no abort."""
+        """Learn whether the flush that was under way has published; a refusal has not, and hinders no abort."""
         try:
             self._resolve_published()
         except CommandRefused as refused:
@@ -456,7 +456,7 @@ class Transactions:
         return OffsetToCommit(*where, position.offset, position.metadata, leader_epoch, started_from.get(where, -1))
 
     def _existing(self, name: str, partition: int, who: str) -> int:
-        """The id of a topic that has the partition; `who` begins the sentence that says it does not.
+        """Return the id of a topic that has the partition; `who` begins the sentence that says it does not.
 
         Raises:
             TransactionAborted: UNKNOWN_TOPIC_OR_PARTITION.
@@ -505,7 +505,7 @@ class Transactions:
         return _Classified(self, operation)
 
     def fail(self, failure: Failure, error: KafkaException) -> None:
-        """Enters the error state that `failure` asks for."""
+        """Enter the error state that `failure` asks for."""
         if failure is Failure.ABORT:
             if self.state is not _S.ABORTING_TRANSACTION:
                 self._move(_S.ABORTABLE_ERROR, error)
@@ -514,7 +514,7 @@ class Transactions:
             self._on_fatal(error.error)
 
     def refused(self, refused: CommandRefused, operation: Operation) -> KafkaException:
-        """The exception that reports a refusal to the caller; the state and the waiting reports follow it."""
+        """Return the exception that reports a refusal to the caller; the state and the waiting reports follow it."""
         failure, error = failure_of(refused, operation)
         self._needs_bump = self._needs_bump or refused.error.code() in BUMPING_CODES
         # An init that is to be aborted has taken no identity: the abort takes one.

@@ -18,7 +18,7 @@ class AbortedRanges:
         self._by_producer = by_producer(aborted)
 
     def overlapping(self, segment: SegmentRef, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """The aborted ranges of the segment's producer that touch offsets `start` to `end` (exclusive)."""
+        """Return the aborted ranges of the segment's producer that touch offsets `start` to `end` (exclusive)."""
         ranges = self._by_producer.get(segment.producer_id)
         if not ranges:
             return ()
@@ -27,7 +27,7 @@ class AbortedRanges:
         return ranges[first:last]
 
     def kept(self, segment: SegmentRef, start: int, end: int) -> list[tuple[int, int]]:
-        """The segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
+        """Return the segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
         position = max(start, segment.base_offset)
         end = min(end, segment.end_offset)
         if not self._by_producer:

@@ -75,7 +75,7 @@ _METADATA: Final = pa.schema(
 
 
 def reserved_name(name: str, topic_schema: Columns | None) -> str:
-    """What a typed topic, or Kafka's record (None), calls one of TOPIC, PARTITION, OFFSET and TIMESTAMP."""
+    """Return what a typed topic, or Kafka's record (None), calls one of TOPIC, PARTITION, OFFSET and TIMESTAMP."""
     return name if topic_schema is None else f"_{name}"
 
 
@@ -90,7 +90,7 @@ def known_columns(topic_schema: Columns | None) -> pa.Schema:
 
 
 def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of what `reader.read` gives: of `columns` in that order, or of all but the transaction's (None).
+    """Return the schema of what `reader.read` gives: of `columns` in that order, or of all but the transaction's (None).
 
     Raises:
         ConfigurationError: the topic has no such column, or one is named twice.

@@ -83,14 +83,14 @@ Row = dict[str, Any]
 
 
 def history_of(objects: ObjectStore, topic: TopicState) -> History:
-    """What computes an internal topic's rows."""
+    """Return what computes an internal topic's rows."""
     return History(objects, *HISTORY_TABLES[topic.topic_id])
 
 
 def read_history(
     objects: ObjectStore, task: ReadTask, *, history: History | None = None, batch_rows: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows in offset order; `history`, of the same topic, saves replaying what it has replayed before.
+    """Yield the task's rows in offset order; `history`, of the same topic, saves replaying what it has replayed before.
 
     Raises:
         ViewExpired: the vacuum has passed the task's first entry.
@@ -243,7 +243,7 @@ def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def key_and_value(topic: str, row: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
-    """A row, as `RecordBatch.to_pylist` gives it, as a message's key and value: JSON in UTF-8.
+    """Return a row, as `RecordBatch.to_pylist` gives it, as a message's key and value: JSON in UTF-8.
 
     The value is None, as in Kafka, where the record was removed. Times are in milliseconds.
     """
@@ -269,7 +269,7 @@ def _json(members: Mapping[str, Any]) -> bytes:
 
 
 def offset_for_time_in_history(objects: ObjectStore, view: PartitionView, timestamp_ms: int) -> int | None:
-    """The offset of the first row of an entry that is not older than `timestamp_ms`; None if there is none.
+    """Return the offset of the first row of an entry that is not older than `timestamp_ms`; None if there is none.
 
     Raises:
         ViewExpired, DamagedObject: as `read_history`.

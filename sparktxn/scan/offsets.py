@@ -43,7 +43,7 @@ def offset_for_time(
     isolation: Isolation = "read_committed",
     order: Order = "offset",
 ) -> int | None:
-    """The first offset whose record a read of `view` returns, and whose timestamp is `timestamp_ms` or later.
+    """Return the first offset whose record a read of `view` returns, and whose timestamp is `timestamp_ms` or later.
 
     None if there is none. Under read_committed it is never that of an aborted record. In offset order it is then below
     the last stable offset, in commit order it may be above that of an open transaction.
@@ -73,7 +73,7 @@ def offset_for_time(
 def _candidates(
     objects: ObjectStore, view: PartitionView, timestamp_ms: int, start: int, end: int
 ) -> Iterator[SegmentRef]:
-    """The segments in offset order whose newest record is new enough; only the manifests of such runs are loaded."""
+    """Yield the segments in offset order whose newest record is new enough; only the manifests of such runs are loaded."""
     parts: list[ManifestRef | SegmentRef] = [*view.sealed, *view.segments, *(each.run for each in view.rewritten)]
     read_end = start
     for part in sorted(parts, key=attrgetter("base_offset")):

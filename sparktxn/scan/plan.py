@@ -114,7 +114,7 @@ class ReadTask(Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
     def segment_name(self, segment: SegmentRef) -> str:
-        """The object name of one of the task's segments: of inline records it is their entry's."""
+        """Return the object name of one of the task's segments: of inline records it is their entry's."""
         folder = names.partition_folder(self.topic, self.topic_id, self.partition)
         return names.segment_object(folder, segment.name, segment.entry)
 
@@ -154,13 +154,13 @@ _manifests = ManifestCache()
 
 
 def timestamp_type(view: PartitionView) -> int:
-    """CREATE_TIME or LOG_APPEND_TIME, as the topic's settings say."""
+    """Return CREATE_TIME or LOG_APPEND_TIME, as the topic's settings say."""
     log_append = topic_setting(view.topic.settings, "message.timestamp.type") == "LogAppendTime"
     return LOG_APPEND_TIME if log_append else CREATE_TIME
 
 
 def end_of(view: PartitionView, isolation: Isolation, order: Order = "offset") -> int:
-    """The offset after the last one that a reader of this isolation level sees in this order."""
+    """Return the offset after the last one that a reader of this isolation level sees in this order."""
     to_the_end = isolation == "read_uncommitted" or order == "commit"
     return view.log_end_offset if to_the_end else view.last_stable_offset
 
@@ -173,7 +173,7 @@ def missing_object(
     base_entry: int | None = None,
     damage: DamagedObject | None = None,
 ) -> StoreError:
-    """The error for an object that a view at `view_entry` names and that is not there, or is another: `damage`.
+    """Return the error for an object that a view at `view_entry` names and that is not there, or is another: `damage`.
 
     Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject). Sealed
     runs are kept only if the checkpoint that names them, `base_entry`, is not below the horizon either.
@@ -195,7 +195,7 @@ def missing_object(
 def segments_between(
     objects: ObjectStore, view: PartitionView, start: int, end: int, *, by_segment: bool = True
 ) -> list[SegmentRef]:
-    """The partition's segments with records from offset `start` to `end` (exclusive), in offset order.
+    """Return the partition's segments with records from offset `start` to `end` (exclusive), in offset order.
 
     Loads only the manifests of the sealed runs that the range touches. Unless `by_segment`, those that follow each
     other in a merged file are one `FilePart`.
@@ -261,7 +261,7 @@ def _absent(objects: ObjectStore, view: PartitionView) -> Callable[[str], StoreE
 
 
 def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions with records from offset `start` to `end` (exclusive), in the order of their ends.
+    """Return the aborted transactions with records from offset `start` to `end` (exclusive), in the order of their ends.
 
     A transaction is in the index of the run where it ended, so runs after the range are read too. This ends at a
     transaction whose last stable offset shows that none older was still open (kafka TransactionIndex.collectAborted).
@@ -300,7 +300,7 @@ def plan_ranges(
     rows_per_task: int | None = None,
     by_segment: bool = True,
 ) -> list[ReadTask]:
-    """The tasks that read `ranges`, (start, end) offsets by (topic, partition), in the order of `ranges`.
+    """Return the tasks that read `ranges`, (start, end) offsets by (topic, partition), in the order of `ranges`.
 
     An end past what the isolation level sees is lowered to it. A range with nothing to return gives no task. A task has
     at most about `rows_per_task` rows (None: no limit); files are not split. Of an internal topic it has at most so
@@ -337,7 +337,7 @@ def plan_ranges(
 
 
 def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> int:
-    """About how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
+    """Return about how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
     arguments.instance("view", view, ReadView)
     return sum(
         entry_of(end) - entry_of(start) if is_internal(view.partitions[key].topic) else end - start
@@ -407,7 +407,7 @@ def checked_ranges(view: ReadView, ranges: object) -> dict[tuple[str, int], tupl
 def history_tasks(
     uri: str, view: PartitionView, start: int, end: int, columns: Sequence[str] | None, entries_per_task: int | None
 ) -> Iterator[ReadTask]:
-    """Tasks of an internal topic: each replays its entries from the nearest checkpoint before them."""
+    """Yield tasks of an internal topic: each replays its entries from the nearest checkpoint before them."""
     end = min(end, view.log_end_offset)
     while start < end:
         task_end = end
@@ -445,7 +445,7 @@ def _whole_range(
     columns: Sequence[str] | None,
     by_segment: bool,
 ) -> ReadTask | None:
-    """One task for the whole range, with only what it needs; None if there is nothing to return."""
+    """Return one task for the whole range, with only what it needs; None if there is nothing to return."""
     end = min(end, end_of(view, isolation))
     if start >= end:
         return None
@@ -543,7 +543,7 @@ def _split(whole: ReadTask, rows_per_task: int | None) -> Iterator[ReadTask]:
 
 
 def _touching(ranges: AbortedRanges, group: _Group, end: int) -> tuple[AbortedTransaction, ...]:
-    """The aborted ranges that leave rows out of the group's segments: a task carries no others."""
+    """Return the aborted ranges that leave rows out of the group's segments: a task carries no others."""
     touching: dict[AbortedTransaction, None] = {}
     for segment in group.segments:
         start = max(group.start_offset, segment.base_offset)

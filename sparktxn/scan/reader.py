@@ -56,7 +56,7 @@ __all__ = ["output_schema", "read", "segment_values"]
 def read(
     objects: ObjectStore, task: ReadTask, *, batch_rows: int | None = None, check_checksums: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows in offset order, in batches of at most `batch_rows` (None: as the segments hold them).
+    """Yield the task's rows in offset order, in batches of at most `batch_rows` (None: as the segments hold them).
 
     Segments are fetched some at a time, the more the further the reading goes; nothing is fetched before the first
     batch is asked for.
@@ -310,7 +310,7 @@ class _Assembly:
         self.returns_offsets = reserved_name(OFFSET, task.schema) in self.schema.names
 
     def made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
-        """What makes each column that segments do not store, from a segment, a start and an end offset."""
+        """Return what makes each column that segments do not store, from a segment, a start and an end offset."""
         task = self._task
         made: dict[str, Callable[[SegmentRef, int, int], pa.Array]] = {
             reserved_name(TOPIC, task.schema): self._constant(TOPIC, pa.scalar(task.topic, pa.string())),
@@ -324,7 +324,7 @@ class _Assembly:
         return made | self._transaction_columns()
 
     def _transaction_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
-        """The columns of a record's transaction: all records of a segment have the same."""
+        """Return the columns of a record's transaction: all records of a segment have the same."""
         task = self._task
         values: dict[str, Callable[[SegmentRef], int | str | None]] = {
             PRODUCER_ID: lambda segment: None if segment.producer_id < 0 else segment.producer_id,
@@ -342,7 +342,7 @@ class _Assembly:
         return made
 
     def _constant(self, name: str, value: pa.Scalar) -> Callable[[SegmentRef, int, int], pa.Array]:
-        """The same value in every row; the longest array so far serves the shorter ones as a slice."""
+        """Return the same value in every row; the longest array so far serves the shorter ones as a slice."""
 
         def make(segment: SegmentRef, start: int, end: int) -> pa.Array:
             array = self._constants.get(name)
@@ -356,7 +356,7 @@ class _Assembly:
     def batches(
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of `kept`, all inside one file, of which `stored` has the rows from `first_row` on."""
+        """Yield the rows of `kept`, all inside one file, of which `stored` has the rows from `first_row` on."""
         if len(kept) > 1:
             yield from self._joined(kept, stored, batch_rows, first_row)
             return
@@ -375,7 +375,7 @@ class _Assembly:
     def _joined(
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of several parts of one file, together: their number costs little more than that of their rows."""
+        """Yield the rows of several parts of one file, together: their number costs little more than that of their rows."""
         ends = pa.array(accumulate([each.row_count for each in kept]), pa.int64())
         rows_count = ends[-1].as_py()
         columns = {}
@@ -463,5 +463,5 @@ def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
 
 
 def _entry_timestamps(segment: SegmentRef, start: int, end: int) -> pa.Array:
-    """LogAppendTime: every record has the greatest timestamp of its segment."""
+    """Return LogAppendTime: every record has the greatest timestamp of its segment."""
     return pa.repeat(pa.scalar(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)

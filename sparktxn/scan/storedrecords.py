@@ -145,7 +145,7 @@ def _offsets_of(segments: Sequence[SegmentRef]) -> pa.Array:
 def fetched_files(
     objects: ObjectStore, task: ReadTask, *, needs_data: bool, joins: bool = False
 ) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes] | None]]:
-    """The task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded.
+    """Yield the task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded.
 
     With `joins` inline segments that follow each other come together, with the bytes of each.
     """
@@ -185,7 +185,7 @@ def _joined_inline(
 
 
 def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:
-    """Runs of files to fetch together: the first alone, so that the first rows come soon, then ever more."""
+    """Run of files to fetch together: the first alone, so that the first rows come soon, then ever more."""
     position, count_max = 0, 1
     while position < len(files):
         end, size_bytes = position, 0

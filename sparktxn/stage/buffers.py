@@ -62,7 +62,7 @@ class PartitionBuffer:
         self.seen_bytes = 0
 
     def record_count(self) -> int:
-        """How many records wait."""
+        """Return how many records wait."""
         return len(self.rows) + self.table_rows
 
 
@@ -153,12 +153,12 @@ class Buffers:
             return self._buffered()
 
     def buffered_bytes(self) -> int:
-        """Their bytes."""
+        """Return their bytes."""
         with self._lock:
             return self._buffered_bytes()
 
     def has_records(self) -> bool:
-        """True if anything waits, or has been uploaded and is not named."""
+        """Return True if anything waits, or has been uploaded and is not named."""
         with self._lock:
             return bool(self._segments) or self._buffered() > 0
 
@@ -168,7 +168,7 @@ class Buffers:
             return self._buffered() + sum(segment.record_count for segment in self._segments)
 
     def add(self, buffer: PartitionBuffer, row: Row, size_bytes: int) -> None:
-        """Appends a row that `buffer`'s allowance does not cover, and gives it the next allowance.
+        """Append a row that `buffer`'s allowance does not cover, and give it the next allowance.
 
         Raises:
             BufferError: the queue is full, and stayed so while an upload was waited for.
@@ -241,7 +241,7 @@ class Buffers:
                 self._roll(buffer)
 
     def take(self) -> list[PendingSegment]:
-        """All that waits, as segments in order; they count as waiting until `settle`."""
+        """Return all that waits, as segments in order; they count as waiting until `settle`."""
         with self._lock:
             for buffer in list(self._active):
                 # An empty one stays for a round: a thread may be about to append what its allowance lets it.
@@ -253,7 +253,7 @@ class Buffers:
             return list(self._segments)
 
     def settle(self, segments: Sequence[PendingSegment]) -> None:
-        """Forgets segments whose outcome is known."""
+        """Forget segments whose outcome is known."""
         with self._lock:
             gone = set(map(id, segments))
             self._segments = [segment for segment in self._segments if id(segment) not in gone]
@@ -304,7 +304,7 @@ class Buffers:
         )
 
     def _send_full(self, buffer: PartitionBuffer) -> None:
-        """Sends off the full segment, or the largest one when half of what may wait does."""
+        """Send off the full segment, or the largest one when half of what may wait does."""
         if self._is_full(buffer):
             self._roll(buffer)
         elif self._seen_rows >= max(1, self._limits.records_max // 2):
@@ -313,7 +313,7 @@ class Buffers:
             self._roll(max(self._active, key=lambda active: active.size_bytes))
 
     def _grant(self, buffer: PartitionBuffer) -> bool:
-        """Sets how many rows and bytes `buffer` may take before it asks again; False if none."""
+        """Set how many rows and bytes `buffer` may take before it asks again; False if none."""
         queued = self._seen_rows
         room = self._limits.records_max - queued - self._leaving() - self._served()
         if room <= 0:
@@ -327,7 +327,7 @@ class Buffers:
         return True
 
     def _roll(self, buffer: PartitionBuffer, *, start: bool = True) -> None:
-        """Makes segments of what waits in `buffer`; with `start` their uploads begin in the background."""
+        """Make segments of what waits in `buffer`; with `start` their uploads begin in the background."""
         made = []
         if buffer.tables:
             table = pa.concat_tables(buffer.tables)
@@ -350,5 +350,5 @@ class Buffers:
                 segment.start()
 
     def _wait_for(self, segment: PendingSegment) -> None:
-        """Waits for an upload that goes on; what it raises is reported by the call that publishes it."""
+        """Wait for an upload that goes on; what it raises is reported by the call that publishes it."""
         segment.wait(_ROOM_WAIT_S)

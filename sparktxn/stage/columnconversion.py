@@ -206,7 +206,7 @@ def _typed_rows(table: pa.Table, topic: StageTopic, now_ms: int) -> pa.Table:
 
 
 def topic_names(table: pa.Table) -> pa.Array:
-    """The ``topic`` column as text without nulls.
+    """Return the ``topic`` column as text without nulls.
 
     Raises:
         ConfigurationError: there is no such column, it is not text, or a row has none.
@@ -354,7 +354,7 @@ def _declared(topic: str, field: pa.Field, column: pa.Array) -> pa.Array:
 
 
 def _is_same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
-    """True if values of type `found` are stored as `expected` without loss."""
+    """Return True if values of type `found` are stored as `expected` without loss."""
     found = _value_type(found)
     if found.equals(expected) or pa.types.is_null(found):
         return True
@@ -375,7 +375,7 @@ def _is_same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _is_narrower(found: pa.DataType, expected: pa.DataType) -> bool:
-    """True if every number of type `found` is one of type `expected`."""
+    """Return True if every number of type `found` is one of type `expected`."""
     types = pa.types
     if types.is_integer(expected) and types.is_integer(found):
         unsigned = types.is_unsigned_integer(found)
@@ -407,7 +407,7 @@ def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> 
 
 
 def _null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
-    """The first place at or below `field` that has a null and may not."""
+    """Return the first place at or below `field` that has a null and may not."""
     if not field.nullable and array.null_count:
         return path
     inner: Iterable[tuple[pa.Array, pa.Field, str]] = ()

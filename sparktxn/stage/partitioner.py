@@ -33,7 +33,7 @@ _FNV1A_FACTOR: Final = 0x01000193
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's murmur2 of `key`, as Java's signed int (org.apache.kafka.common.utils.Utils.murmur2).
+    """Return Kafka's murmur2 of `key`, as Java's signed int (org.apache.kafka.common.utils.Utils.murmur2).
 
     >>> murmur2(b"foobar")
     -790332482
@@ -54,7 +54,7 @@ def murmur2(key: bytes) -> int:
 
 
 def fnv1a(key: bytes) -> int:
-    """The 32-bit FNV-1a of `key` as Sarama uses it: the absolute value of the signed number.
+    """Return the 32-bit FNV-1a of `key` as Sarama uses it: the absolute value of the signed number.
 
     >>> hex(fnv1a(b"kafka"))
     '0xd33c4e1'
@@ -107,7 +107,7 @@ PARTITIONERS: Final[dict[str, Partitioner]] = {
 
 
 def partitioner(name: str) -> Partitioner:
-    """The partitioner called `name`.
+    """Return the partitioner called `name`.
 
     Raises:
         ConfigurationError: there is none.
@@ -122,7 +122,7 @@ def partitioner(name: str) -> Partitioner:
 
 
 def partitions_of_keys(name: str, keys: pa.Array, partition_count: int, pick: Pick) -> pa.Array:
-    """The partition of each key of a binary column, as int32; `pick` is called in the order of the rows.
+    """Return the partition of each key of a binary column, as int32; `pick` is called in the order of the rows.
 
     Raises:
         ConfigurationError: there is no partitioner called `name`.

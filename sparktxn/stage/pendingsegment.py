@@ -89,7 +89,7 @@ class _Reportable(NamedTuple):
 
 
 def _record_table(rows: Sequence[Row], milliseconds: Sequence[int]) -> pa.Table:
-    """The rows, whose timestamps are `milliseconds`, as columns of Kafka's record.
+    """Return the rows, whose timestamps are `milliseconds`, as columns of Kafka's record.
 
     Without headers where no row has any, as segments store them.
     """
@@ -106,7 +106,7 @@ def _record_table(rows: Sequence[Row], milliseconds: Sequence[int]) -> pa.Table:
 
 
 def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, int] | None]:
-    """The records as columns, and their least and greatest timestamps where a loop over rows finds them."""
+    """Return the records as columns, and their least and greatest timestamps where a loop over rows finds them."""
     if isinstance(records, pa.Table):
         return records, None
     milliseconds = [row[_TIMESTAMP] for row in records]
@@ -160,7 +160,7 @@ class PendingSegment:
         return len(self._reportable)
 
     def start(self) -> None:
-        """Uploads in the background, unless that is done or under way."""
+        """Upload in the background, unless that is done or under way."""
         if self.staged is None and self._future is None:
             self._future = self._uploads.background.submit(self._upload)
 
@@ -203,7 +203,7 @@ class PendingSegment:
             return self.staged.size_bytes
 
     def finish(self) -> StagedSegment:
-        """The uploaded segment: waits for the background, or uploads on this thread; again after an error.
+        """Return the uploaded segment: waits for the background, or uploads on this thread; again after an error.
 
         An upload that the deadline might cut short is left to the background, where it goes on for the next call.
 
@@ -234,13 +234,13 @@ class PendingSegment:
         return self.staged
 
     def wait(self, timeout_s: float) -> None:
-        """Waits for an upload under way; `finish` returns its outcome."""
+        """Wait for an upload under way; `finish` returns its outcome."""
         future = self._future
         if future is not None:
             wait_for_futures([future], timeout_s)
 
     def describe(self) -> str:
-        """The segment in an error's words."""
+        """Return the segment in an error's words."""
         return f"a segment of {self.record_count} records for topic {self.topic.name!r}, partition {self.partition}"
 
     def _upload(self) -> None:
@@ -267,7 +267,7 @@ class PendingSegment:
     def delivered(
         self, base_offset: int, append_timestamp_ms: int
     ) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
-        """The reports of its records, whose first one has `base_offset`, or -1 if that is not known any more."""
+        """Return the reports of its records, whose first one has `base_offset`, or -1 if that is not known any more."""
         kind = TIMESTAMP_CREATE_TIME
         if self.topic.has_times_of_entries:
             kind = TIMESTAMP_LOG_APPEND_TIME
@@ -280,7 +280,7 @@ class PendingSegment:
         return reports
 
     def failed(self, error: KafkaError) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
-        """The reports of its records, all with `error`; its records are let go."""
+        """Return the reports of its records, all with `error`; its records are let go."""
         now_ms = self._uploads.clock.wall_ms()
         return [
             self._report(row, error, None, (TIMESTAMP_CREATE_TIME, row[2]), now_ms)
@@ -288,7 +288,7 @@ class PendingSegment:
         ]
 
     def drop(self) -> None:
-        """Lets the records go: they will not be stored."""
+        """Let the records go: they will not be stored."""
         if self._future is not None:
             self._future.cancel()
         if self._lock.acquire(blocking=False):
@@ -339,5 +339,5 @@ def upload_missing(segments: Iterable[PendingSegment]) -> None:
 
 
 def purged(reason: str) -> KafkaError:
-    """The error in the reports of records that an abort or a purge has removed."""
+    """Return the error in the reports of records that an abort or a purge has removed."""
     return KafkaError(ErrorCode.LOCAL_PURGE_QUEUE, reason)

@@ -19,12 +19,12 @@ much."""
 
 
 def payload_bytes(table: pa.Table) -> int:
-    """The bytes of all records of `table`."""
+    """Return the bytes of all records of `table`."""
     return sum(_column_bytes(column) for column in table.columns)
 
 
 def row_bytes(table: pa.Table) -> pa.Array:
-    """The payload of each row of `table`, as int64 without nulls."""
+    """Return the payload of each row of `table`, as int64 without nulls."""
     sizes = _repeat(0, table.num_rows)
     for column in table.columns:
         sizes = pc.add(sizes, pa.concat_arrays([record_bytes(chunk) for chunk in column.chunks] or [_repeat(0, 0)]))
@@ -47,12 +47,12 @@ def row_above(rows: pa.Table, bytes_max: int) -> int | None:
 
 
 def rows_that_fit(table: pa.Table, bytes_max: int) -> int:
-    """How many of the first rows of `table` have at most `bytes_max` bytes together; 0 if the first has more."""
+    """Return how many of the first rows of `table` have at most `bytes_max` bytes together; 0 if the first has more."""
     return bisect_right(_running_bytes(table), bytes_max)
 
 
 def _running_bytes(table: pa.Table) -> memoryview:
-    """The bytes up to and including each row."""
+    """Return the bytes up to and including each row."""
     sizes = pc.add(row_bytes(table), pa.scalar(_ROW_OVERHEAD_BYTES, pa.int64()))
     running = pc.cumulative_sum(sizes)
     return memoryview(running.buffers()[1]).cast("q")[running.offset : running.offset + len(running)]
@@ -70,7 +70,7 @@ def _column_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _largest_bytes(column: pa.ChunkedArray) -> int:
-    """The bytes of the largest value of a column."""
+    """Return the bytes of the largest value of a column."""
     if column.null_count == len(column):
         return 0
     if _is_sized(column.type):
@@ -95,7 +95,7 @@ def _total(sizes: pa.Array) -> int:
 
 
 def record_bytes(array: pa.Array) -> pa.Array:
-    """The bytes of each value of `array`, as int64 without nulls."""
+    """Return the bytes of each value of `array`, as int64 without nulls."""
     data_type = array.type
     if array.null_count == len(array):
         return _repeat(0, len(array))

@@ -110,7 +110,7 @@ def row_partitions(rows: pa.Table, given: pa.Array | None, key: str | None, choo
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
-    """The values as text, the same on every machine."""
+    """Return the values as text, the same on every machine."""
     return column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
 
 
@@ -130,7 +130,7 @@ def split(rows: pa.Table, partitions: pa.Array) -> Iterator[tuple[int, pa.Table]
 
 
 def _taken(rows: pa.Table, places: pa.Array) -> pa.Table:
-    """The rows at `places`. Taking nulls one by one would cost as much as taking values."""
+    """Return the rows at `places`. Taking nulls one by one would cost as much as taking values."""
     columns = [
         pa.nulls(len(places), column.type) if column.null_count == len(column) else column.take(places)
         for column in rows.columns

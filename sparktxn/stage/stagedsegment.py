@@ -29,7 +29,7 @@ class StageTopic(Struct, frozen=True):
 
     @classmethod
     def of(cls, topic: TopicState) -> StageTopic:
-        """What staging needs of a topic's state."""
+        """Return what staging needs of a topic's state."""
         return cls(topic.name, topic.topic_id, topic.partition_count, topic.settings, topic.schema)
 
     @property
@@ -122,7 +122,7 @@ class StagedSegment(Struct, frozen=True):
         transactional_id: str | None = None,
         transaction: int = NO_TRANSACTION,
     ) -> Append:
-        """The command that names the segment, as `producer`'s records from `base_sequence` on."""
+        """Return the command that names the segment, as `producer`'s records from `base_sequence` on."""
         return Append(
             topic_id=self.topic_id,
             partition=self.partition,

@@ -58,7 +58,7 @@ def upload_segment(
     timeout_s: float = _TIMEOUT_S,
     count_payload: bool = True,
 ) -> StagedSegment:
-    """Encodes `table` and uploads it as a segment that no entry names yet.
+    """Encode `table` and upload it as a segment that no entry names yet.
 
     Args:
         objects: the store.

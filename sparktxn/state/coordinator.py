@@ -26,7 +26,7 @@ __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_produ
 
 
 def init_producer_id(delta: Delta, command: InitProducerId, context: Context) -> CommandResult | Refusal:
-    """Gives a producer its id and epoch, and ends what an earlier producer of the id has left open (K01 to K15)."""
+    """Give a producer its id and epoch, and ends what an earlier producer of the id has left open (K01 to K15)."""
     if known := remembered(delta, context, command.request_id):
         return known
     if command.keep_prepared and (command.transactional_id is None or command.producer_id != NO_PRODUCER_ID):
@@ -87,7 +87,7 @@ def _first(delta: Delta, command: InitProducerId) -> TransactionState:
 def _next_epoch(
     delta: Delta, command: InitProducerId, transaction: TransactionState, context: Context
 ) -> TransactionState | Refusal:
-    """The identity after one more init: Kafka's epoch arithmetic (K05, K10 to K15, K132)."""
+    """Return the identity after one more init: Kafka's epoch arithmetic (K05, K10 to K15, K132)."""
     expected = command.producer_id != NO_PRODUCER_ID
     if expected:
         if is_identity_before(transaction, command):
@@ -115,7 +115,7 @@ def _next_epoch(
 
 
 def _fence(delta: Delta, transaction: TransactionState, context: Context, reason: str) -> TransactionState:
-    """Aborts an ongoing transaction under the next epoch, which no producer gets (K07, K11, K44)."""
+    """Abort an ongoing transaction under the next epoch, which no producer gets (K07, K11, K44)."""
     fenced = transition(
         transaction,
         TransactionStatus.PREPARE_EPOCH_FENCE,
@@ -127,7 +127,7 @@ def _fence(delta: Delta, transaction: TransactionState, context: Context, reason
 
 
 def _end(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> TransactionState:
-    """Passes PREPARE_x and COMPLETE_x, and ends the transaction in every partition and group that it touched."""
+    """Pass PREPARE_x and COMPLETE_x, and ends the transaction in every partition and group that it touched."""
     prepare = TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
     complete = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
     prepared = transition(transaction, prepare)
@@ -152,7 +152,7 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
 
 
 def add_partitions_to_txn(delta: Delta, command: AddPartitionsToTxn, context: Context) -> CommandResult | Refusal:
-    """Registers partitions in the ongoing or next transaction; known ones are no change (K19 to K23)."""
+    """Register partitions in the ongoing or next transaction; known ones are no change (K19 to K23)."""
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
@@ -177,7 +177,7 @@ def add_partitions_to_txn(delta: Delta, command: AddPartitionsToTxn, context: Co
 
 
 def add_offsets_to_txn(delta: Delta, command: AddOffsetsToTxn, context: Context) -> CommandResult | Refusal:
-    """Begins the next transaction, if none is ongoing: the group's offsets follow in txn_offset_commit."""
+    """Begin the next transaction, if none is ongoing: the group's offsets follow in txn_offset_commit."""
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
@@ -193,7 +193,7 @@ def add_offsets_to_txn(delta: Delta, command: AddOffsetsToTxn, context: Context)
 
 
 def end_txn(delta: Delta, command: EndTxn, context: Context) -> CommandResult | Refusal:
-    """Commits or aborts the transaction that the command names, and no other (K30 to K35, K44)."""
+    """Commit or abort the transaction that the command names, and no other (K30 to K35, K44)."""
     transaction = check_identity(delta, command)
     if isinstance(transaction, Refusal):
         return repeated_end(delta, command) or transaction

@@ -42,18 +42,18 @@ class Delta:
         self.changes: dict[StateKey, StateRecord | None] = {}
 
     def get(self, key: StateKey) -> Any:
-        """The record of `key` as this delta leaves it."""
+        """Return the record of `key` as this delta leaves it."""
         changes = self.changes
         return changes[key] if key in changes else self._read(key)
 
     def put(self, record: StateRecord) -> None:
-        """Sets a record."""
+        """Set a record."""
         self.changes[record.key] = record
 
     def remove(self, key: StateKey) -> None:
-        """Removes a record."""
+        """Remove a record."""
         self.changes[key] = None
 
     def store(self) -> StoreState:
-        """The store's own record."""
+        """Return the store's own record."""
         return self.get(("store",)) or StoreState()

@@ -17,7 +17,7 @@ __all__ = ["expire_offsets", "expire_producers", "expire_transactional_id"]
 
 
 def expire_transactional_id(delta: Delta, command: ExpireTransactionalId, context: Context) -> CommandResult | Refusal:
-    """Passes DEAD and forgets the id: its next producer gets a new producer id (K46, K48)."""
+    """Pass DEAD and forget the id: its next producer gets a new producer id (K46, K48)."""
     transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
     if transaction is None:
         return CommandResult(duplicate=True)
@@ -39,7 +39,7 @@ def expire_transactional_id(delta: Delta, command: ExpireTransactionalId, contex
 
 
 def expire_producers(delta: Delta, command: ExpireProducers, context: Context) -> CommandResult | Refusal:
-    """Forgets those that are as the proposer saw them: of a partition that exists, none with an open transaction."""
+    """Forget those that are as the proposer saw them: of a partition that exists, none with an open transaction."""
     where = (command.topic_id, command.partition)
     exists = delta.get(("partition", *where)) is not None
     forgotten = False
@@ -55,7 +55,7 @@ def expire_producers(delta: Delta, command: ExpireProducers, context: Context) -
 
 
 def expire_offsets(delta: Delta, command: ExpireOffsets, context: Context) -> CommandResult | Refusal:
-    """Forgets a group's committed offsets in partitions that do not exist: topic ids are never used again.
+    """Forget a group's committed offsets in partitions that do not exist: topic ids are never used again.
 
     Those that are idle are forgotten if the group has had no members since what the proposer saw (KIP-211).
     """
@@ -80,7 +80,7 @@ def expire_offsets(delta: Delta, command: ExpireOffsets, context: Context) -> Co
 
 
 def _is_empty_since(delta: Delta, command: ExpireOffsets) -> bool:
-    """True if the group has no members, and has had none since the entry that the command names."""
+    """Return True if the group has no members, and has had none since the entry that the command names."""
     if delta.get(("group", command.group_id)) is not None:
         return False
     empty: EmptyGroup | None = delta.get(("empty_group", command.group_id))

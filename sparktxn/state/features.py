@@ -17,7 +17,7 @@ _FEATURE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def require_features(delta: Delta, command: RequireFeatures, context: Context) -> CommandResult | Refusal:
-    """Adds to the features that the store requires; none is ever taken away."""
+    """Add to the features that the store requires; none is ever taken away."""
     for feature in (*command.reader_features, *command.writer_features):
         if not _FEATURE.fullmatch(feature):
             return Refusal(

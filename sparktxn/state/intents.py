@@ -32,17 +32,17 @@ _CANCELLED: Final = "its owner has cancelled it"
 
 
 def intent_key(entry: int) -> StateKey:
-    """The key of the record that remembers what an entry has settled."""
+    """Return the key of the record that remembers what an entry has settled."""
     return ("intents", entry % INTENT_WINDOW)
 
 
 def is_expired(base_entry: int, entry: int) -> bool:
-    """True if entry `entry` can no longer settle an intent: what has done so may be forgotten."""
+    """Return True if entry `entry` can no longer settle an intent: what has done so may be forgotten."""
     return entry - base_entry > INTENT_WINDOW
 
 
 def settlement(read: ReadState, intent_id: str, base_entry: int, entry: int) -> SettledIntent | None:
-    """What an entry after `base_entry`, up to `entry`, has settled the intent as; None if the state has no such
+    """Return what an entry after `base_entry`, up to `entry`, has settled the intent as; None if the state has no such
     entry."""
     for number in range(max(base_entry, entry - INTENT_WINDOW) + 1, entry + 1):
         window: IntentWindow | None = read(intent_key(number))
@@ -54,7 +54,7 @@ def settlement(read: ReadState, intent_id: str, base_entry: int, entry: int) -> 
 
 
 def why_not_settled(read: ReadState, intent_id: str, base_entry: int, entry: int) -> Refusal | None:
-    """Why entry `entry` may not settle the intent; None if it may."""
+    """Return why entry `entry` may not settle the intent; None if it may."""
     if not 0 <= base_entry < entry:
         return Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -70,7 +70,7 @@ def why_not_settled(read: ReadState, intent_id: str, base_entry: int, entry: int
 
 
 def settle_intent(delta: Delta, command: SettleIntent, context: Context) -> CommandResult | Refusal:
-    """Notes an intent as applied, by the commands that follow, or as refused."""
+    """Note an intent as applied, by the commands that follow, or as refused."""
     if command.command_count < 0 or (command.refused_code and command.command_count):
         return Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -82,7 +82,7 @@ def settle_intent(delta: Delta, command: SettleIntent, context: Context) -> Comm
 
 
 def cancel_intent(delta: Delta, command: CancelIntent, context: Context) -> CommandResult | Refusal:
-    """Notes an intent as cancelled: a list that is in it takes effect never."""
+    """Note an intent as cancelled: a list that is in it takes effect never."""
     return _settle(
         delta, SettledIntent(command.intent_id, ErrorCode.INVALID_REQUEST, _CANCELLED), command.base_entry, context
     )

@@ -151,15 +151,15 @@ INTERNAL_TOPIC_IDS: Final = {topic.topic_id: topic for topic in INTERNAL_TOPICS.
 
 
 def is_internal(topic: TopicState) -> bool:
-    """True for a topic that is computed, not stored."""
+    """Return True for a topic that is computed, not stored."""
     return topic.topic_id in INTERNAL_TOPIC_IDS
 
 
 def first_offset(entry: int) -> int:
-    """The offset of an entry's first row in an internal topic."""
+    """Return the offset of an entry's first row in an internal topic."""
     return entry << _OFFSET_BITS
 
 
 def entry_of(offset: int) -> int:
-    """The entry that a row at `offset` of an internal topic comes from."""
+    """Return the entry that a row at `offset` of an internal topic comes from."""
     return offset >> _OFFSET_BITS

@@ -29,7 +29,7 @@ class Applied(NamedTuple):
 
 
 def apply(delta: Delta, command: Command, context: Context) -> CommandResult | Refusal:
-    """Applies one command to `delta`; after a refusal the delta is of no use."""
+    """Apply one command to `delta`; after a refusal the delta is of no use."""
     return RULES[type(command)].handler(delta, command, context)
 
 
@@ -47,7 +47,7 @@ def apply_entry(delta: Delta, list_: Sequence[Command], context: Context) -> Non
 
 
 def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> Applied | Refusal:
-    """Applies a list in order, all or nothing.
+    """Apply a list in order, all or nothing.
 
     Commands that have taken effect before succeed with their original results and are not to be written again. Of
     appends that are no longer remembered that is so only if another append of the list is: one list has named both.
@@ -79,7 +79,7 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
 
 
 def _is_repetition(list_: Sequence[Command], results: Sequence[CommandResult]) -> bool:
-    """True if one of the list's appends names the segment that is stored under its sequences."""
+    """Return True if one of the list's appends names the segment that is stored under its sequences."""
     return any(
         isinstance(command, commands.Append) and result.duplicate and result is not partitions.FORGOTTEN
         for command, result in zip(list_, results, strict=True)

@@ -57,7 +57,7 @@ class RecordingDelta(Delta):
         self._ending: TransactionState | None = None
 
     def put(self, record: StateRecord) -> None:
-        """Sets a record."""
+        """Set a record."""
         if isinstance(record, HalfState):
             self._pass_discard(record.key, record)
         super().put(record)
@@ -75,7 +75,7 @@ class RecordingDelta(Delta):
             self._pass(HistoryChange(record.key, record))
 
     def remove(self, key: StateKey) -> None:
-        """Removes a record."""
+        """Remove a record."""
         if key[0] == "half":
             self._pass_discard(key, None)
         super().remove(key)
@@ -104,7 +104,7 @@ class RecordingDelta(Delta):
             passed.append(change)
 
     def history(self, table: str) -> list[HistoryChange]:
-        """The changes of one table of `state.internal.HISTORY_TABLES`, in the order of their keys.
+        """Return the changes of one table of `state.internal.HISTORY_TABLES`, in the order of their keys.
 
         A member has one, from before the entry to its end; that it gave a sign of life is no change.
         """
@@ -130,7 +130,7 @@ def _discarded(half: HalfState | None) -> HalfState | None:
 
 
 def _same_state(one: object, other: object) -> bool:
-    """True for two records of one transactional id in one state of one transaction."""
+    """Return True for two records of one transactional id in one state of one transaction."""
     if not isinstance(one, TransactionState) or not isinstance(other, TransactionState):
         return False
     return (
@@ -141,5 +141,5 @@ def _same_state(one: object, other: object) -> bool:
 
 
 def _without_sign(record: object) -> MemberState | None:
-    """The record of a member, as if it had given no sign of life."""
+    """Return the record of a member, as if it had given no sign of life."""
     return replace(record, last_entry=0) if isinstance(record, MemberState) else None

@@ -19,12 +19,12 @@ REQUEST_BUCKETS: Final = 1_024
 
 
 def request_key(request_id: str) -> StateKey:
-    """The key of the record that remembers a request id."""
+    """Return the key of the record that remembers a request id."""
     return ("requests", zlib.crc32(request_id.encode()) % REQUEST_BUCKETS)
 
 
 def remembered(delta: Delta, context: Context, request_id: str) -> CommandResult | None:
-    """What the request was answered when an entry applied it, marked as a duplicate; None if the window is past it."""
+    """Return what the request was answered when an entry applied it, marked as a duplicate; None if the window is past it."""
     window: RequestWindow | None = delta.get(request_key(request_id))
     oldest = context.entry - REQUEST_WINDOW
     for result in reversed(window.requests) if window else ():
@@ -43,7 +43,7 @@ def remembered(delta: Delta, context: Context, request_id: str) -> CommandResult
 
 
 def remember(delta: Delta, context: Context, request_id: str, result: CommandResult) -> CommandResult:
-    """`result`, noted under the request's id.
+    """Return `result`, noted under the request's id.
 
     Ids older than the window are forgotten in its bucket and, in turn, in one other, so that none stays for long.
     """
@@ -66,7 +66,7 @@ def remember(delta: Delta, context: Context, request_id: str, result: CommandRes
 
 
 def _forget(delta: Delta, context: Context, key: StateKey) -> tuple[RequestResult, ...]:
-    """What a bucket still remembers, after it has forgotten what the window is past."""
+    """Return what a bucket still remembers, after it has forgotten what the window is past."""
     window: RequestWindow | None = delta.get(key)
     if window is None:
         return ()

@@ -35,7 +35,7 @@ _PASSES_MAX: Final = 100
 
 
 def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult | Refusal:
-    """Puts a run in the place of a range's segments, unless another rewrite has touched the range since the plan.
+    """Put a run in the place of a range's segments, unless another rewrite has touched the range since the plan.
 
     A log start that has moved into the range makes no difference, and nor do appends.
     """
@@ -125,7 +125,7 @@ def _compacted(
 
 
 def _check_folder(delta: Delta, command: Rewrite, context: Context) -> Refusal | None:
-    """Refuses a run that a vacuum may already have deleted, or that knows entries which are not there."""
+    """Refuse a run that a vacuum may already have deleted, or that knows entries which are not there."""
     written = parse_sealed_entry(command.run.folder)
     horizon = delta.store().horizon
     if written is None or not horizon <= written < context.entry:

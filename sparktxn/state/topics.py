@@ -39,7 +39,7 @@ _Columns = tuple[tuple[str, str, bool], ...]
 
 
 def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: bool) -> Refusal | None:
-    """Refuses a setting that would make the topic unreadable, or that means nothing for a topic with columns."""
+    """Refuse a setting that would make the topic unreadable, or that means nothing for a topic with columns."""
     if typed and "compact" in (settings.get("cleanup.policy") or ""):
         return Refusal(
             ErrorCode.INVALID_CONFIG,
@@ -50,7 +50,7 @@ def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: boo
 
 
 def _check_columns(name: str, columns: _Columns, existing: _Columns = ()) -> Refusal | None:
-    """Refuses a schema that no reader would take."""
+    """Refuse a schema that no reader would take."""
     try:
         check_columns(columns, existing)
     except ConfigurationError as error:
@@ -81,7 +81,7 @@ def _known_topic(delta: Delta, name: str, topic_id: int) -> TopicState | Refusal
 
 
 def create_topic(delta: Delta, command: CreateTopic, context: Context) -> CommandResult | Refusal:
-    """Adds a topic and its partitions; the id is the store's next one."""
+    """Add a topic and its partitions; the id is the store's next one."""
     if known := remembered(delta, context, command.request_id):
         return known
     try:
@@ -122,7 +122,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
 
 
 def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandResult | Refusal:
-    """Sets settings and adds nullable columns; a column that exists already is refused."""
+    """Set settings and add nullable columns; a column that exists already is refused."""
     if known := remembered(delta, context, command.request_id):
         return known
     topic = _known_topic(delta, command.name, command.topic_id)
@@ -146,7 +146,7 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
 
 
 def create_partitions(delta: Delta, command: CreatePartitions, context: Context) -> CommandResult | Refusal:
-    """Adds empty partitions at the end."""
+    """Add empty partitions at the end."""
     if known := remembered(delta, context, command.request_id):
         return known
     topic = _known_topic(delta, command.name, command.topic_id)
@@ -165,7 +165,7 @@ def create_partitions(delta: Delta, command: CreatePartitions, context: Context)
 
 
 def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> CommandResult | Refusal:
-    """Removes a topic and its partitions; open transactions simply lose them (K55)."""
+    """Remove a topic and its partitions; open transactions simply lose them (K55)."""
     if known := remembered(delta, context, command.request_id):
         return known
     topic = _known_topic(delta, command.name, command.topic_id)
@@ -181,7 +181,7 @@ def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> Comman
 
 
 def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> CommandResult | Refusal:
-    """Moves the log start up to `before_offset`; what lies wholly below it is no longer named."""
+    """Move the log start up to `before_offset`; what lies wholly below it is no longer named."""
     partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
     if known := remembered(delta, context, command.request_id):
         return known if partition is None else replace(known, base_offset=partition.log_start_offset)

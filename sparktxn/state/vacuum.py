@@ -12,7 +12,7 @@ __all__ = ["vacuum"]
 
 
 def vacuum(delta: Delta, command: Vacuum, context: Context) -> CommandResult | Refusal:
-    """Raises the horizon and the segment floor: both only grow, and neither passes this entry."""
+    """Raise the horizon and the segment floor: both only grow, and neither passes this entry."""
     store = delta.store()
     if command.horizon < store.horizon or command.segment_floor < store.segment_floor:
         return Refusal(

@@ -77,7 +77,7 @@ def _open_objects(uri: str, options: Mapping[str, Any]) -> tuple[ObjectStore, St
 
 
 def lend_log(uri: str, log: Log) -> None:
-    """Lets this process's clients of `uri` use `log`, whatever their options, until `take_log_back`.
+    """Let this process's clients of `uri` use `log`, whatever their options, until `take_log_back`.
 
     For a log that stands on an object store which no URI can describe. It stays the caller's: no client closes it.
     """
@@ -92,7 +92,7 @@ def is_lent(log: Log) -> bool:
 
 
 def take_log_back(uri: str) -> None:
-    """Ends a loan; clients that hold the log keep it."""
+    """End a loan; clients that hold the log keep it."""
     with _lock:
         _lent.pop((uri, os.getpid()), None)
 
@@ -123,7 +123,7 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
 
 
 def _shared(uri: str, key: _Key) -> Log | None:
-    """The log that this process has open, for one more user; the caller holds the lock."""
+    """Return the log that this process has open, for one more user; the caller holds the lock."""
     lent = _lent.get((uri, os.getpid()))
     if lent is not None:
         return lent
@@ -164,14 +164,14 @@ def _start_folding(log: Log) -> None:
 
 
 def clock_at(uri: str) -> Clock:
-    """The clock of the log that is lent for `uri`, or the machine's."""
+    """Return the clock of the log that is lent for `uri`, or the machine's."""
     with _lock:
         lent = _lent.get((uri, os.getpid()))
     return lent.clock if lent is not None else SystemClock()
 
 
 def release_log(log: Log) -> None:
-    """Gives a log back; the last user closes it, unless it was lent."""
+    """Give a log back; the last user closes it, unless it was lent."""
     with _lock:
         if log in _foreign:
             return

@@ -33,7 +33,7 @@ class StagePlan(Struct, frozen=True):
         inline: bool = False,
         digests: bool = True,
     ) -> SegmentStager:
-        """A stager in this process; equal rows under an equal `seed` go to equal partitions.
+        """Return a stager in this process; equal rows under an equal `seed` go to equal partitions.
 
         Without `digests` a commit with a `sink` recognises a batch by the number of its rows and bytes only.
 

@@ -103,7 +103,7 @@ class Store(NoCopies):
     def open(
         cls, uri: str | os.PathLike[str], *, options: Mapping[str, Any] | None = None, create: bool = False
     ) -> Store:
-        """Opens the store at `uri` (a folder, ``file://``, ``s3://``, ``memory://``).
+        """Open the store at `uri` (a folder, ``file://``, ``s3://``, ``memory://``).
 
         Args:
             uri: the store's root.
@@ -128,7 +128,7 @@ class Store(NoCopies):
         self.close()
 
     def close(self) -> None:
-        """Gives the log back; calling twice is harmless."""
+        """Give the log back; calling twice is harmless."""
         if not self._closed:
             self._closed = True
             if self._dropped.detach() and not self._fork.forked():
@@ -155,7 +155,7 @@ class Store(NoCopies):
         schema: pa.Schema | None = None,
         timeout_s: float | None = None,
     ) -> TopicState:
-        """Creates a topic of Kafka's record, or with `schema` a typed one.
+        """Create a topic of Kafka's record, or with `schema` a typed one.
 
         Raises:
             ConfigurationError: the name, a setting or the schema is wrong.
@@ -202,7 +202,7 @@ class Store(NoCopies):
 
     @in_time("timeout_s", _clock_of)
     def topics(self, timeout_s: float | None = None, *, max_age_ms: int = 0) -> list[TopicState]:
-        """All topics, by name: as they are now, or as this process has read them up to `max_age_ms` ago."""
+        """Return all topics, by name: as they are now, or as this process has read them up to `max_age_ms` ago."""
         self._check()
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
         arguments.timeout_s("timeout_s", timeout_s)
@@ -219,7 +219,7 @@ class Store(NoCopies):
         at_least_entry: int | None = None,
         timeout_s: float | None = None,
     ) -> ReadView:
-        """A frozen view of the named topics (None: all), now, at an entry, or at a time.
+        """Return a frozen view of the named topics (None: all), now, at an entry, or at a time.
 
         `at_least_entry` is an entry that the log must already hold, such as the one of an earlier view.
 
@@ -245,7 +245,7 @@ class Store(NoCopies):
     def ranges(
         self, view: ReadView, *, isolation: Isolation = "read_committed"
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """The ranges of a read in offset order: from each partition's log start to its last stable, or last, offset."""
+        """Return the ranges of a read in offset order: from each partition's log start to its last stable, or last, offset."""
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, ISOLATIONS)
         return {
@@ -354,7 +354,7 @@ class Store(NoCopies):
     def plan_table(
         self, table: str, selection: TableSelection | None = None, *, timeout_s: float | None = None
     ) -> list[TableTask]:
-        """Tasks that give rows of a system table, a name in SYSTEM_TABLES; any process reads them (`read_table_task`).
+        """Return tasks that give rows of a system table, a name in SYSTEM_TABLES; any process reads them (`read_table_task`).
 
         Raises:
             ConfigurationError: there is no such table, or the last entry to list is not in the log.
@@ -367,7 +367,7 @@ class Store(NoCopies):
 
     @in_time("timeout_s", _clock_of)
     def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:
-        """The entry that committed a transaction, named as the table ``entries`` names it or as ``queryId:batchId``.
+        """Return the entry that committed a transaction, named as the table ``entries`` names it or as ``queryId:batchId``.
 
         Raises:
             ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
@@ -429,7 +429,7 @@ class Store(NoCopies):
         order: Order | None = None,
         isolation: Isolation = "read_committed",
     ) -> int | None:
-        """The first offset of a record that `plan_view` reads and that is not older than `timestamp_ms`, or None."""
+        """Return the first offset of a record that `plan_view` reads and that is not older than `timestamp_ms`, or None."""
         self._check()
         arguments.instance("partition", partition, PartitionView)
         order = checked_order(order, isolation)
@@ -445,7 +445,7 @@ class Store(NoCopies):
         max_age_ms: int = 0,
         timeout_s: float | None = None,
     ) -> StagePlan:
-        """What other processes need to stage records for these topics, as this process has read it up to so long ago.
+        """Return what other processes need to stage records for these topics, as this process has read it up to so long ago.
 
         `partition_key` is the column that chooses the partitions of a typed topic whose setting ``partition.key`` says
         none.
@@ -483,7 +483,7 @@ class Store(NoCopies):
         expect: Mapping[tuple[str, int], int] | None = None,
         timeout_s: float | None = None,
     ) -> CommitResult:
-        """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
+        """Commit staged segments as one transaction: all are visible from one entry on, or none ever.
 
         Without a `transactional_id` all callers share one, and none fences another. The state does not grow with the
         number of such commits. They have no identity that outlives this handle.
@@ -575,7 +575,7 @@ class Store(NoCopies):
 def read_task(
     task: ReadTask, options: Mapping[str, Any] | None = None, *, batch_rows: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in offset order, in any process that can reach the store's objects.
+    """Yield the rows of a task, in offset order, in any process that can reach the store's objects.
 
     Raises:
         DamagedObject: a segment is missing or is not what the log names.
@@ -587,7 +587,7 @@ def read_task(
 
 
 def read_table_task(task: TableTask, options: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a system table's task, in any process that can reach the store's objects.
+    """Yield the rows of a system table's task, in any process that can reach the store's objects.
 
     Raises:
         DamagedObject: an object that the log names is missing or altered.

@@ -15,7 +15,7 @@ class StrictBackground:
     """Runs the work at once in the caller's thread; what it raises reaches the caller, so that no error goes unseen."""
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Runs `work` now."""
+        """Run `work` now."""
         future: Future[Result] = Future()
         future.set_result(work())
         return future
@@ -25,7 +25,7 @@ class StrictBackground:
         return self
 
     def repeat(self, work: Callable[[], float | None]) -> None:
-        """Leaves `work` to its owner's calls."""
+        """Leave `work` to its owner's calls."""
 
     def close(self, timeout_s: float | None = None) -> None:
         """Nothing is under way."""

@@ -14,15 +14,15 @@ class ManualClock:
         self.now_s = now_s
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return int(self.now_s * 1000)
 
     def monotonic_s(self) -> float:
-        """The same in seconds."""
+        """Return the same in seconds."""
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
-        """Moves the time on, at once."""
+        """Move the time on, at once."""
         self.now_s += seconds
 
 

@@ -81,13 +81,13 @@ class FaultProxy:
             self._scripts.append(_Script(fault, method, path, times, delay_s))
 
     def clear(self) -> None:
-        """Forgets the script and the list of requests."""
+        """Forget the script and the list of requests."""
         with self._lock:
             self._scripts.clear()
             self.requests.clear()
 
     def start(self) -> Self:
-        """Begins to serve."""
+        """Begin to serve."""
         self._thread.start()
         return self
 
@@ -107,7 +107,7 @@ class FaultProxy:
         self.stop()
 
     def serve(self, method: str, path: str, headers: dict[str, str], body: bytes) -> _Answer | None:
-        """The answer to a request, or None to cut the connection."""
+        """Return the answer to a request, or None to cut the connection."""
         script = self._next(method, path)
         fault = script.fault if script else None
         answer = self._forward(method, path, headers, body) if fault is None or fault in _CARRIED_OUT else None

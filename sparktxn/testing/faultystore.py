@@ -52,7 +52,7 @@ class Fault(Enum):
     """It is applied, and the process pauses before it hears of it."""
 
     def means_something_for(self, verb: str) -> bool:
-        """False if an operation of this kind goes well under this fault."""
+        """Return False if an operation of this kind goes well under this fault."""
         if self in (Fault.CONFLICT, Fault.CONFLICT_APPLIED):
             return verb == "put_if_absent"
         if self in (Fault.TWICE, Fault.LATE, Fault.COPY_LATER):
@@ -73,12 +73,12 @@ Later = Callable[[Callable[[], object]], None]
 
 
 def healthy(operation: Operation) -> Fault:
-    """The script of a store without faults."""
+    """Return the script of a store without faults."""
     return Fault.NONE
 
 
 def at_operation(number: int, fault: Fault) -> Script:
-    """The script that fails one operation, by its number."""
+    """Return the script that fails one operation, by its number."""
     return lambda operation: fault if operation.number == number else Fault.NONE
 
 
@@ -107,19 +107,19 @@ class FaultyStore:
         self._dead = False
 
     def get(self, name: str) -> bytes | None:
-        """The object's bytes, or None."""
+        """Return the object's bytes, or None."""
         return self._read("get", name, partial(self._inner.get, name))
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name, each an operation of its own."""
+        """Return `get` of each name, each an operation of its own."""
         return [self.get(name) for name in names]
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` to `end`, or None."""
+        """Return bytes `start` to `end`, or None."""
         return self._read("get_range", name, lambda: self._inner.get_range(name, start, end))
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`."""
+        """Return all objects whose name starts with `prefix`."""
         return self._read("list", prefix, lambda: self._inner.list(prefix, after))
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
@@ -127,7 +127,7 @@ class FaultyStore:
         return self._read("list_names", folder, lambda: self._inner.list_names(folder, after))
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Creates the object if the name is free, unless the script says otherwise."""
+        """Create the object if the name is free, unless the script says otherwise."""
 
         def put() -> PutOutcome:
             return self._inner.put_if_absent(name, data, timeout_s=timeout_s)
@@ -148,16 +148,16 @@ class FaultyStore:
         return put() if fault is Fault.TWICE else outcome
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the object."""
+        """Write the object."""
         self._write("put", name, lambda: self._inner.put(name, data))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes the objects, each in an operation of its own."""
+        """Delete the objects, each in an operation of its own."""
         for name in names:
             self._write("delete", name, lambda name=name: self._inner.delete([name]))  # type: ignore[misc]
 
     def make_durable(self, name: str) -> None:
-        """Makes the object's name durable."""
+        """Make the object's name durable."""
         self._write("make_durable", name, lambda: self._inner.make_durable(name))
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
@@ -168,7 +168,7 @@ class FaultyStore:
         """Nothing: `inner` belongs to the caller that made it."""
 
     def _next(self, verb: str, name: str) -> Fault:
-        """The fate of the next operation; dies here if it is to die before."""
+        """Return the fate of the next operation; dies here if it is to die before."""
         if self._dead:
             raise Died
         operation = Operation(len(self.operations) + 1, verb, name)

@@ -43,7 +43,7 @@ class Opening(NamedTuple):
     settings: StoreSettings = StoreSettings()
 
     def open(self) -> ObjectStore:
-        """A new handle."""
+        """Return a new handle."""
         return open_store(self.uri, settings=self.settings, storage=self.storage, clock=SystemClock())
 
 
@@ -51,10 +51,10 @@ class Truth(Protocol):
     """What the store holds, read and written without its code."""
 
     def read(self, name: str) -> bytes | None:
-        """The object's bytes, or None."""
+        """Return the object's bytes, or None."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Puts the object there."""
+        """Put the object there."""
 
 
 def race(
@@ -108,22 +108,22 @@ class ObjectStoreTests:
 
     @pytest.fixture
     def opening(self) -> Opening:
-        """How to open the store."""
+        """Return how to open the store."""
         raise NotImplementedError("give the fixture `opening`")
 
     @pytest.fixture
     def truth(self) -> Truth:
-        """What the store holds."""
+        """Return what the store holds."""
         raise NotImplementedError("give the fixture `truth`")
 
     @pytest.fixture
     def store(self, opening: Opening) -> Iterator[ObjectStore]:
-        """The store under test."""
+        """Yield the store under test."""
         with closing(opening.open()) as store:
             yield store
 
     def run_race(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
-        """Outcomes by racer and name; racers are started once for all rounds."""
+        """Return outcomes by racer and name; racers are started once for all rounds."""
         return self._race_of_threads(opening, names) if self.race_in_threads else self._race(opening, names)
 
     def _race_of_threads(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
@@ -386,17 +386,17 @@ class RemoteObjectStoreTests(ObjectStoreTests):
 
     @pytest.fixture
     def proxy(self) -> Iterator[FaultProxy]:
-        """The proxy."""
+        """Return the proxy."""
         raise NotImplementedError("give the fixture `proxy`")
 
     @pytest.fixture
     def faulty_opening(self) -> Opening:
-        """How to open the store through the proxy."""
+        """Return how to open the store through the proxy."""
         raise NotImplementedError("give the fixture `faulty_opening`")
 
     @pytest.fixture
     def faulty(self, faulty_opening: Opening, proxy: FaultProxy) -> Iterator[ObjectStore]:
-        """The store through the proxy, connected."""
+        """Yield the store through the proxy, connected."""
         with closing(faulty_opening.open()) as store:
             _connect(store)
             proxy.clear()

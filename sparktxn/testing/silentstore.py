@@ -42,17 +42,17 @@ class SilentStore:
             self._heard.set()
 
     def get(self, name: str) -> bytes | None:
-        """The object's bytes, or None."""
+        """Return the object's bytes, or None."""
         self._await("read", name)
         return self._inner.get(name)
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name."""
+        """Return `get` of each name."""
         self._await("read", names[0] if names else "")
         return self._inner.get_many(names)
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` to `end` of the object, or None."""
+        """Return bytes `start` to `end` of the object, or None."""
         self._await("read", name)
         return self._inner.get_range(name, start, end)
 
@@ -71,7 +71,7 @@ class SilentStore:
         self._inner.put(name, data)
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name."""
+        """Return all objects whose name starts with `prefix`, by name."""
         self._await("list", prefix)
         return self._inner.list(prefix, after)
 

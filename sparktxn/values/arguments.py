@@ -63,7 +63,7 @@ _Kind = TypeVar("_Kind")
 
 
 def described(value: object) -> str:
-    """What an error shows of `value`: its type, and the value itself if that is short and not a record's content.
+    """Return what an error shows of `value`: its type, and the value itself if that is short and not a record's content.
 
     >>> described(5.0), described(b"secret"), described(10**400), described("\\ud800")
     ('5.0 (float)', 'bytes of length 6', 'a number of 1329 bits (int)', "'\\\\ud800' (str)")
@@ -85,7 +85,7 @@ def described(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """What an error about a setting or an option shows of `value`: as `described`, without its type.
+    """Return what an error about a setting or an option shows of `value`: as `described`, without its type.
 
     >>> shown(5), shown("5"), shown([5])
     ('5', "'5'", 'list of length 1')

@@ -136,7 +136,7 @@ def read_options(uri: str, topics: object, options: object, named: Mapping[str, 
 
 
 def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
-    """The rows of one topic's segments, all of them whole files."""
+    """Return the rows of one topic's segments, all of them whole files."""
     topic = tasks[0]
     rows = whole_rows(spark, tasks, stored_columns(topic.schema))
     shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
@@ -148,7 +148,7 @@ def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructTy
 
 
 def _selected(rows: DataFrame, topic: ReadTask, schema: StructType) -> DataFrame:
-    """`rows`, which have their offsets, with the columns of `schema`."""
+    """Return `rows`, which have their offsets, with the columns of `schema`."""
     made = {names.TOPIC: F.lit(topic.topic), names.PARTITION: F.col(PARTITION).cast("int")}
     if topic.schema is None:
         made[names.TIMESTAMP_TYPE] = F.lit(topic.timestamp_type)
@@ -165,7 +165,7 @@ def _by_topic(files: Iterable[MergedFile]) -> Iterable[list[MergedFile]]:
 
 
 def _merged_rows(spark: SparkSession, files: Sequence[MergedFile], schema: StructType) -> Iterator[DataFrame]:
-    """The rows of one topic's merged files, by one scan if it reads little in vain of files that are cut."""
+    """Yield the rows of one topic's merged files, by one scan if it reads little in vain of files that are cut."""
     whole = [file.task for file in files if not file.ranges]
     cut = [file for file in files if file.ranges]
     if whole and (not cut or sum(map(_unread_bytes, cut)) > _UNREAD_BYTES_MAX):
@@ -187,7 +187,7 @@ def _unread_bytes(file: MergedFile) -> int:
 def _within(
     spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], whole: Sequence[ReadTask], schema: StructType
 ) -> DataFrame:
-    """The rows of ranges of offsets, each of the file that its task names, and all rows of the files of `whole`."""
+    """Return the rows of ranges of offsets, each of the file that its task names, and all rows of the files of `whole`."""
     tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
     places = {file: place for place, file in enumerate(tasks)}
     offset = _column(names.reserved_name(names.OFFSET, ranges[0][0].schema))
@@ -236,7 +236,7 @@ def _column(name: str) -> Column:
 
 
 def _log_columns(task: ReadTask) -> set[str]:
-    """The columns that only the log says, whatever files have."""
+    """Return the columns that only the log says, whatever files have."""
     shared = set(names.metadata_names(task.schema))
     if task.timestamp_type == _LOG_APPEND_TIME:
         shared.add(names.reserved_name(names.TIMESTAMP, task.schema))
@@ -246,7 +246,7 @@ def _log_columns(task: ReadTask) -> set[str]:
 def _with_shared(
     spark: SparkSession, rows: DataFrame, keyed: Iterable[tuple[ReadTask, int]], columns: Sequence[str], by: _Key
 ) -> DataFrame:
-    """`rows` with `columns`, which all rows of a segment share; each task has the number of its group in `by`."""
+    """Return `rows` with `columns`, which all rows of a segment share; each task has the number of its group in `by`."""
     tables = []
     for task, number in keyed:
         keys = {
@@ -260,7 +260,7 @@ def _with_shared(
 
 
 def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
-    """The rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
+    """Yield the rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
     target = arrow_of(schema)
     few = _few_rows(tasks, options, target)
     if few is not None:
@@ -279,7 +279,7 @@ def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions
 
 
 def _shown(tasks: Sequence[ReadTask]) -> str:
-    """What Python reads, and why, as one word."""
+    """Return what Python reads, and why, as one word."""
     rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task in tasks for segment in task.segments)
     reasons = unfit_segments(tasks)
     counted = [f"{count}_{reason}" for reason, count in sorted(reasons.items())]

@@ -90,11 +90,11 @@ class _Ranges:
     """Makes a stream reader that gives, in place of rows, the two offsets between which they lie."""
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        """One part, which has the micro-batch's only row."""
+        """Return one part, which has the micro-batch's only row."""
         return [_Range(json.dumps(start), json.dumps(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The row."""
+        """Yield the row."""
         if isinstance(partition, _Range):
             yield pa.record_batch([[partition.start], [partition.end]], names=_RANGE.fieldNames())
 
@@ -114,15 +114,15 @@ class RangesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` takes."""
+        """Return what ``format()`` takes."""
         return "txnlog_ranges"
 
     def schema(self) -> StructType:
-        """The two ends of a micro-batch, as JSON."""
+        """Return the two ends of a micro-batch, as JSON."""
         return _RANGE
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of micro-batches' ends."""
+        """Return a reader of micro-batches' ends."""
         options = ReadOptions.parse(self.options, READ_STREAM)
         made = _CommitOrderRanges if options.order == "commit" else _OffsetOrderRanges
         return made(options, schema)

@@ -61,7 +61,7 @@ def write(
 
 
 def _with_partitions(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:
-    """`rows` with the partitions that the default partitioner, consistent_random, chooses for their keys.
+    """Return `rows` with the partitions that the default partitioner, consistent_random, chooses for their keys.
 
     Spark computes CRC-32 faster than Python. Rows without a key are left to the task, which deals them out in turn.
     """

@@ -51,7 +51,7 @@ def segment_columns(spark: SparkSession, segments: pa.Table, group: Column, offs
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without times, whose zone Spark would have a say in."""
+    """Return a column without times, whose zone Spark would have a say in."""
     if not pa.types.is_timestamp(column.type):
         return column
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
@@ -62,7 +62,7 @@ def _of_microseconds(column: Column, arrow_type: pa.DataType) -> Column:
 
 
 def _arrays(spark: SparkSession, columns: Sequence[pa.ChunkedArray | pa.Array]) -> list[Any]:
-    """Literals of Spark's, each an array with one of `columns`: they pass the border to the JVM as one row."""
+    """Return literals of Spark's, each an array with one of `columns`: they pass the border to the JVM as one row."""
     lists = {str(place): _in_a_list(column) for place, column in enumerate(columns)}
     row = spark.createDataFrame(pa.table(lists))
     [stored] = row._jdf.queryExecution().executedPlan().executeCollect()

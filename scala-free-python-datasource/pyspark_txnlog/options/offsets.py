@@ -49,7 +49,7 @@ _EXPECTED_TIMESTAMPS: Final = 'expected JSON such as {"flights":{"0":17000000000
 
 
 def parse_json(named: str, value: str, expected: str) -> Any:
-    """What an option's JSON text holds.
+    """Return what an option's JSON text holds.
 
     Raises:
         ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one, or a name twice.
@@ -91,7 +91,7 @@ def parse_offsets(named: str, value: str, *, or_committed: bool = False) -> Offs
 
 
 def parse_timestamps(named: str, value: str) -> ByPartition:
-    """The timestamps of an option's text, in milliseconds since 1970.
+    """Return the timestamps of an option's text, in milliseconds since 1970.
 
     Raises:
         ConfigurationError: names the option, and the position or the topic and partition that is wrong.
@@ -142,7 +142,7 @@ def _of_topic(named: str, topic: str, numbers: Any, what: str, minimum: int) -> 
 
 
 def partitions_of(view: ReadView, assigned: Mapping[str, tuple[int, ...]] | None) -> list[Partition]:
-    """The partitions to read, in order: those that are assigned, of topics in the view, or all of the view.
+    """Return the partitions to read, in order: those that are assigned, of topics in the view, or all of the view.
 
     Raises:
         ConfigurationError: an assigned partition does not exist.
@@ -171,7 +171,7 @@ def partition_exists(name: str, view: ReadView, topic: str, partition: int) -> N
 
 
 def within_log(view: ReadView, partition: Partition, offset: int, *, fail: bool) -> int:
-    """`offset`, or where the log starts now if that has moved past it.
+    """Return `offset`, or where the log starts now if that has moved past it.
 
     Raises:
         RetentionPassed: it has, and `fail` is set.

@@ -262,12 +262,12 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
 
 
 def _is_ignored(name: str, use: str) -> bool:
-    """True for an option that `warn_ignored` has named already."""
+    """Return True for an option that `warn_ignored` has named already."""
     return use in _BY_LOWER[name.lower()].ignored
 
 
 def _shown(options: ReadOptions | WriteOptions) -> str:
-    """The options as text without the values of the store's settings, some of which are secrets."""
+    """Return the options as text without the values of the store's settings, some of which are secrets."""
     fields = {name: getattr(options, name) for name in options.__struct_fields__}
     fields["store"] = sorted(options.store)
     return f"{type(options).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
@@ -314,7 +314,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         *,
         parallelism: int = 1,
     ) -> ReadOptions:
-        """The options of `given` for `use`, in a session that runs at least `parallelism` tasks at a time.
+        """Return the options of `given` for `use`, in a session that runs at least `parallelism` tasks at a time.
 
         Raises:
             ConfigurationError: an option is wrong, or two of them contradict each other.
@@ -377,7 +377,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Literal["write", "writeStream"]) -> WriteOptions:
-        """The options of `given` for `use`.
+        """Return the options of `given` for `use`.
 
         Raises:
             ConfigurationError: an option is wrong, or one of a pair is missing.
@@ -481,7 +481,7 @@ def _trigger_limits(values: Mapping[str, Any]) -> TriggerLimits:
 
 
 def _check_bounds(starting: Bound, ending: Bound, topics: Collection[str], use: str) -> None:
-    """Refuses bounds that the use of the source cannot have, before the store is asked for anything."""
+    """Refuse bounds that the use of the source cannot have, before the store is asked for anything."""
     for bound in (starting, ending):
         for topic in named_partitions(bound) or ():
             if topics and topic not in topics:

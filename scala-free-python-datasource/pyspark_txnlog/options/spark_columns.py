@@ -91,7 +91,7 @@ _SCALARS: Final[frozenset[type[DataType]]] = frozenset(
 
 
 def _spark_type(arrow_type: pa.DataType) -> DataType:
-    """Spark's type of a column; every part of it may be null, as in Spark's own Kafka source."""
+    """Return Spark's type of a column; every part of it may be null, as in Spark's own Kafka source."""
     if pa.types.is_list(arrow_type):
         return ArrayType(_spark_type(arrow_type.value_type))
     if pa.types.is_map(arrow_type):
@@ -116,7 +116,7 @@ def _one_layout(topics: Iterable[TopicState]) -> tuple[tuple[str, str, bool], ..
 
 
 def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
-    """The columns that a read of `topics` has.
+    """Return the columns that a read of `topics` has.
 
     Raises:
         ConfigurationError: the topics differ in their columns, or the option `columns` names one that they do not have.
@@ -144,7 +144,7 @@ def spark_schema(arrow: pa.Schema, table_options: Mapping[str, str] | None) -> S
 
 
 def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructType:
-    """Spark's types of the columns that a topic's segments may have; `layout` is the topic's schema."""
+    """Return Spark's types of the columns that a topic's segments may have; `layout` is the topic's schema."""
     made = {reserved_name(name, layout) for name in (TOPIC, PARTITION, OFFSET, TIMESTAMP_TYPE)}
     arrow = output_schema(layout)
     return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow if field.name not in made])
@@ -156,7 +156,7 @@ def known_layout(topics: Iterable[TopicState]) -> pa.Schema:
 
 
 def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str, ...]:
-    """The columns that `schema`, the user's or our own, asks for.
+    """Return the columns that `schema`, the user's or our own, asks for.
 
     Raises:
         ConfigurationError: the topics do not have one of them, or have it with another type.
@@ -185,12 +185,12 @@ def known_names(schema: StructType, arrow: pa.Schema, owner: str) -> tuple[str, 
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants for `schema`, to the letter."""
+    """Return the Arrow schema that Spark wants for `schema`, to the letter."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """`batch` with the exact types and nullability of `target`, whose columns it has in that order."""
+    """Return `batch` with the exact types and nullability of `target`, whose columns it has in that order."""
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, target, strict=True)
@@ -199,7 +199,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None:
-    """Checks a write of `schema` to `topic`, or, for None, to the topics that the rows name.
+    """Check a write of `schema` to `topic`, or, for None, to the topics that the rows name.
 
     Raises:
         ConfigurationError: a column is missing, unknown, or of another type than the topic has.
@@ -278,7 +278,7 @@ def new_columns(schema: StructType, topic: TopicState) -> pa.Schema | None:
 
 
 def declared_columns(schema: StructType) -> pa.Schema | None:
-    """The columns to declare for a new topic that takes `schema`; None if it is Kafka's record.
+    """Return the columns to declare for a new topic that takes `schema`; None if it is Kafka's record.
 
     Raises:
         ConfigurationError: it has the names of Kafka's record, but not the types.

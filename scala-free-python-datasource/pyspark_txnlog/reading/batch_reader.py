@@ -77,7 +77,7 @@ class TaskPartition(InputPartition):
 
 
 def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
-    """The columns of the topics that `options` name, and what pins the view that has them."""
+    """Return the columns of the topics that `options` name, and what pins the view that has them."""
     store = open_store(options.path, options.store)
     view = _view(store, options, None)
     schema = schema_of(view.topics.values(), options)
@@ -98,7 +98,7 @@ def _view(store: Store, options: ReadOptions, pinned: PinnedView | None) -> Read
 
 
 def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> TxnLogReader:
-    """A reader of the pinned view, or of the newest one if the DataFrame has pinned none.
+    """Return a reader of the pinned view, or of the newest one if the DataFrame has pinned none.
 
     Spark refuses readers that take filters unless push-down is on; its push-down worker shows it. Filtered
     and unfiltered actions on one DataFrame are then planned apart, so without a pinned view they could differ.
@@ -139,7 +139,7 @@ class TxnLogReader(DataSourceReader):
         return {name: value for name, value in self.__dict__.items() if name not in ("_store", "_view", "_known")}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One part per task.
+        """Return one part per task.
 
         Raises:
             ConfigurationError: an offset or partition that an option names does not exist.
@@ -152,11 +152,11 @@ class TxnLogReader(DataSourceReader):
         return _with_conditions(parts, self._conditions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in offset order, that meet the option `filters`."""
+        """Return the rows of one part, in offset order, that meet the option `filters`."""
         return read_partition(partition, self._options, self.target, self._conditions)
 
     def _ranges(self) -> dict[Partition, tuple[int, int]]:
-        """Offsets (start, end) of every partition that is read."""
+        """Return offsets (start, end) of every partition that is read."""
         options, view = self._options, self._view
         partitions = partitions_of(view, options.assigned)
         asked = self._resolved(options.starting, {key: view.partitions[key].log_end_offset for key in partitions})
@@ -196,7 +196,7 @@ def plan_partitions(
     *,
     by_segment: bool = False,
 ) -> list[InputPartition]:
-    """The tasks of a read of `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
+    """Return the tasks of a read of `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
     rows_per_task = task_rows(rows_at_most(view, ranges), options)
     if options.order == "commit":
         entries = options.entries
@@ -222,7 +222,7 @@ def plan_partitions(
 
 
 def task_rows(total: int, options: ReadOptions) -> int:
-    """How many of `total` rows a task takes at most.
+    """Return how many of `total` rows a task takes at most.
 
     A planning process of Spark cannot ask the session how parallel it is. The number that `register` has noted counts
     the executors of that moment, which may have been few: the machine's cores are the least.
@@ -248,7 +248,7 @@ def _with_conditions(parts: Iterable[InputPartition], conditions: Sequence[Condi
 def read_partition(
     partition: InputPartition, options: ReadOptions, target: pa.Schema, conditions: Sequence[Condition] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task that meet `conditions`, as Spark wants them.
+    """Yield the rows of one task that meet `conditions`, as Spark wants them.
 
     Spark makes a part of its own, with no task, where there is none.
     """
@@ -273,14 +273,14 @@ class FilteringTxnLogReader(TxnLogReader):
         self._pushed: list[Condition] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One part per task, without segments that cannot meet a condition on the timestamp."""
+        """Return one part per task, without segments that cannot meet a condition on the timestamp."""
         self._by_segment = bool(self._timestamp_conditions)
         parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
         kept = without_skipped(parts, self._timestamp_conditions)
         return _with_conditions([TaskPartition(task) for task in kept], self._pushed)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keeps the filters that ranges of offsets can express exactly, and gives back the others."""
+        """Keep the filters that ranges of offsets can express exactly, and give back the others."""
         # A topic with declared columns may call one "offset": its own reserved names begin with "_".
         prefix = "_" if any(topic.schema is not None for topic in self._view.topics.values()) else ""
         for condition in filters:

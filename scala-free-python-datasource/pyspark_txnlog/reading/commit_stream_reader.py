@@ -53,7 +53,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
     """Where the last micro-batch ends, and how many transactions it has."""
 
     def initialOffset(self) -> Progress:
-        """Where a new query starts: at `startingEntry`, after the newest entry for `latest`, or at the first one.
+        """Return where a new query starts: at `startingEntry`, after the newest entry for `latest`, or at the first one.
 
         An offset or a time that an option gives for a partition is a lower bound: what lies below it is never read.
 
@@ -91,7 +91,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         return self._progress(view, 0, offsets)
 
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
-        """The end of the next micro-batch; `start` itself if nothing was committed since, or too little.
+        """Return the end of the next micro-batch; `start` itself if nothing was committed since, or too little.
 
         Raises:
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
@@ -157,7 +157,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         return self._store().commit_cut(view, after_entry, bounds=_bounds(floors), **limits)
 
     def reportLatestOffset(self) -> Progress | None:
-        """The log's newest entry, as last seen, and what the query has not read of it: for the query's progress.
+        """Return the log's newest entry, as last seen, and what the query has not read of it: for the query's progress.
 
         `batchTransactions` are those of the micro-batch. `backlogRows`, `backlogTransactions` and `backlogMs`, the age
         of the oldest record by its timestamp, are of what follows it.
@@ -173,7 +173,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         return {**newest, "batchTransactions": transactions, **self._backlog(view, partitions, end)}
 
     def _backlog(self, view: ReadView, partitions: Iterable[Partition], end: Progress) -> Progress:
-        """What `view` has after the progress `end`."""
+        """Return what `view` has after the progress `end`."""
         log_starts = {key: view.partitions[key].log_start_offset for key in partitions}
         floors = {key: max(log_start, offset_in(end, key, log_start)) for key, log_start in log_starts.items()}
         groups = _by_entry(view, end, floors)
@@ -190,7 +190,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         )
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
+        """Return one part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
         view = self._view_of(end)
         floors = self._starts_between(view, start, end)
         columns = read_columns(view.topics.values(), self._schema)
@@ -234,7 +234,7 @@ def _behind(entry: int, floors: Iterable[Partition]) -> Progress:
 
 
 def _by_entry(view: ReadView, progress: Progress, floors: dict[Partition, int]) -> list[_Group]:
-    """The partitions by the entry up to which `progress` has read them, those that are read furthest first."""
+    """Return the partitions by the entry up to which `progress` has read them, those that are read furthest first."""
     return _grouped(floors, lambda key: _read_to(view, progress, key))
 
 

@@ -36,7 +36,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
     _chosen_ends: dict[Partition, int] | None = None
 
     def initialOffset(self) -> Progress:
-        """Where a new query starts.
+        """Return where a new query starts.
 
         Raises:
             ConfigurationError: an offset, a time or a partition that an option names does not exist.
@@ -61,7 +61,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         return self._progress(view, view.entry, offsets)
 
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
-        """The end of the next micro-batch; `start` itself if there is nothing to read, or too little.
+        """Return the end of the next micro-batch; `start` itself if there is nothing to read, or too little.
 
         Raises:
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
@@ -76,7 +76,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         return offset if any(offset[name] != start[name] for name in ("topics", "topicIds")) else start
 
     def _ends(self, view: ReadView, starts: dict[Partition, int], limit: ReadLimit) -> dict[Partition, int]:
-        """Where a micro-batch within the limits ends: at `starts` if it is to wait."""
+        """Return where a micro-batch within the limits ends: at `starts` if it is to wait."""
         store = self._store()
         ranges = readable_ranges(store, view, starts, self._options.isolation)
         if not isinstance(limit, ReadAllAvailable):
@@ -92,7 +92,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         return {key: end for key, (_, end) in ranges.items()}
 
     def reportLatestOffset(self) -> Progress | None:
-        """The offsets up to which records can be read, as last seen: for the query's progress.
+        """Return the offsets up to which records can be read, as last seen: for the query's progress.
 
         They are the last stable offsets for read_committed, the ends of the log for read_uncommitted. `backlogRows` and
         `backlogMs` are of what follows the micro-batch.
@@ -106,7 +106,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         return {**self._progress(view, view.entry, readable), **self._report_backlog(view, readable)}
 
     def _report_backlog(self, view: ReadView, readable: dict[Partition, int]) -> Progress:
-        """What `view` has after the last micro-batch, up to `readable`: aborted records too."""
+        """Return what `view` has after the last micro-batch, up to `readable`: aborted records too."""
         starts = {key: view.partitions[key].log_start_offset for key in readable}
         read = self._chosen_ends or {}
         ranges = {key: (max(start, read.get(key, start)), readable[key]) for key, start in starts.items()}
@@ -124,7 +124,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         return backlog(rows=rows, age_ms=self._age_ms(oldest_ms))
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
+        """Return one part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
         view = self._view_of(end)
         starts = self._starts_between(view, start, end)
         ranges = {key: (first, max(first, offset_in(end, key, first))) for key, first in starts.items()}

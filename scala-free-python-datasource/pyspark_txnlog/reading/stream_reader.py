@@ -67,15 +67,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_view": None, "_last_view": None}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger say."""
+        """Return what the options maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger say."""
         return self._options.trigger.default_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Pins the view that an AvailableNow query reads to its end."""
+        """Pin the view that an AvailableNow query reads to its end."""
         self._last_view = self._newest_view(0)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in offset order."""
+        """Return the rows of one part, in offset order."""
         return read_partition(partition, self._options, self._target)
 
     def commit(self, end: Progress) -> None:
@@ -122,7 +122,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return open_view_of_existing(self._store(), self._options, at_least_entry=entry)
 
     def _view_after(self, start: Progress) -> ReadView:
-        """The view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.
+        """Return the view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.
 
         Raises:
             ConfigurationError: `start` is a progress in another order, or of another store.
@@ -173,7 +173,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._newest_view(entry)
 
     def _starts(self, view: ReadView, start: Progress) -> dict[Partition, int]:
-        """Where each partition goes on: partitions that are new since `start` begin at their earliest record.
+        """Return where each partition goes on: partitions that are new since `start` begin at their earliest record.
 
         Raises:
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
@@ -186,7 +186,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key: self._start_of(view, key, start) for key in partitions_of(view, self._options.assigned)}
 
     def _starts_between(self, view: ReadView, start: Progress, end: Progress) -> dict[Partition, int]:
-        """Where each partition of the micro-batch from `start` to `end` goes on: only those that `end` names.
+        """Return where each partition of the micro-batch from `start` to `end` goes on: only those that `end` names.
 
         The query may have been started again with others: the next micro-batch reads these from their start. `view` may
         be older than a topic or partition that `end` names, and has no record of it then.

@@ -109,7 +109,7 @@ class SystemTableReader(DataSourceReader):
         self._pinned = pinned
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One part per task.
+        """Return one part per task.
 
         Raises:
             ConfigurationError: an entry that an option names is not in the log.
@@ -129,7 +129,7 @@ class SystemTableReader(DataSourceReader):
         return [_TablePartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part; Spark makes a part of its own where there is none."""
+        """Yield the rows of one part; Spark makes a part of its own where there is none."""
         if isinstance(partition, _TablePartition):
             for batch in read_table_task(partition.task, self._options.store):
                 yield conform(batch.select(list(self._columns)), self._target)

@@ -54,12 +54,12 @@ class TxnLogWriter(DataSourceArrowWriter):
         self._plan = prepare_write(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Uploads one task's rows."""
+        """Upload one task's rows."""
         is_known = self._options.application_id is not None
         return StagedRows(stage_rows(self._plan, self._options.topic, iterator, digests=is_known))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Names all that the tasks have uploaded in one entry.
+        """Name all that the tasks have uploaded in one entry.
 
         Raises:
             OutcomeUnknown: the store did not answer in time; the write may have landed.
@@ -69,7 +69,7 @@ class TxnLogWriter(DataSourceArrowWriter):
         commit_write(self._options, staged_segments(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+        """Delete nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
 
 
 def commit_write(options: WriteOptions, staged: Sequence[StagedSegment]) -> None:
@@ -93,7 +93,7 @@ def commit_write(options: WriteOptions, staged: Sequence[StagedSegment]) -> None
 
 
 def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
-    """What tasks need to upload rows of `schema`, after every check that does not need the rows.
+    """Return what tasks need to upload rows of `schema`, after every check that does not need the rows.
 
     Raises:
         ConfigurationError: an option or a column is wrong.
@@ -145,7 +145,7 @@ def _merged_topic(store: Store, options: WriteOptions, schema: StructType, topic
 
 
 def _created_topic(store: Store, options: WriteOptions, name: str, schema: StructType) -> TopicState:
-    """The topic, new, with the columns of `schema`; or as another driver has created it meanwhile."""
+    """Return the topic, new, with the columns of `schema`; or as another driver has created it meanwhile."""
     columns, key = declared_columns(schema), options.partition_key
     if key is not None and (columns is None or key not in columns.names):
         known = () if columns is None else columns.names
@@ -165,7 +165,7 @@ def _created_topic(store: Store, options: WriteOptions, name: str, schema: Struc
 def stage_rows(
     plan: StagePlan, topic: str | None, batches: Iterable[pa.RecordBatch], *, inline: bool = False, digests: bool = True
 ) -> tuple[StagedSegment, ...]:
-    """Uploads a task's rows, in bounded memory; `topic` None means the topics that the rows name.
+    """Upload a task's rows, in bounded memory; `topic` None means the topics that the rows name.
 
     With `inline` a partition's few rows are not uploaded: they go to the driver, and into the entry that names them.
     With `digests` the rows' content is noted, by which the log knows a batch that it has.
@@ -181,5 +181,5 @@ def stage_rows(
 
 
 def staged_segments(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:
-    """All that the tasks have uploaded, in the tasks' order, which is that of the rows."""
+    """Return all that the tasks have uploaded, in the tasks' order, which is that of the rows."""
     return [segment for message in messages if isinstance(message, StagedRows) for segment in message.segments]

@@ -53,7 +53,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         self._plan = None if _is_committing() else prepare_write(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
+        """Upload one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
         segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
         return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(_BATCH_ID)))
@@ -82,7 +82,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+        """Delete nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
 
 
 def _is_committing() -> bool:

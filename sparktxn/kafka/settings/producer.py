@@ -28,7 +28,7 @@ _INT_MAX: Final = 2**31 - 1
 
 
 def _acks(named: str, value: Any) -> int:
-    """all, or a whole number from -1 to 1000"""
+    """Return all, or a whole number from -1 to 1000"""
     parsed: int = -1 if isinstance(value, str) and str.lower(value) == "all" else integer(-1, 1000)(named, value)
     return parsed
 
@@ -197,7 +197,7 @@ PRODUCER_SETTINGS: Final = settings_of(ProducerSettings)
 
 
 def _check_idempotence(values: Mapping[str, Any], explicit: set[str]) -> None:
-    """Refuses what librdkafka refuses: explicit settings that contradict idempotence where it was asked for."""
+    """Refuse what librdkafka refuses: explicit settings that contradict idempotence where it was asked for."""
     asked = "enable.idempotence" in explicit and values["enable.idempotence"]
     cause = "`transactional.id`" if values["transactional.id"] else "`enable.idempotence=true`"
     if values["transactional.id"] and "enable.idempotence" in explicit and not asked:

@@ -17,14 +17,14 @@ logger = logging.getLogger("sparktxn")
 
 
 def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHead | None:
-    """The head that the hint names, if it is whole; it may be old. `hint` saves reading the hint's object again."""
+    """Return the head that the hint names, if it is whole; it may be old. `hint` saves reading the hint's object again."""
     data = hint if hint is not None else objects.get(LAST_CHECKPOINT)
     named = decode_hint(data) if data is not None else None
     return read_head(objects, named.entry, named.checkpoint) if named is not None else None
 
 
 def read_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
-    """A head by its name, or None, loudly, if it is damaged; quietly if it does not exist.
+    """Return a head by its name, or None, loudly, if it is damaged; quietly if it does not exist.
 
     Raises:
         FormatVersionError: a newer version has written it. It is not skipped: what it names must not be deleted.
@@ -53,7 +53,7 @@ def open_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHe
 def newest_head(
     objects: ObjectStore, *, at_most: int | None = None, excluded: frozenset[str] = frozenset()
 ) -> CheckpointHead | None:
-    """The newest whole head, by a listing; heads after entry `at_most` and checkpoints in `excluded` do not count."""
+    """Return the newest whole head, by a listing; heads after entry `at_most` and checkpoints in `excluded` do not count."""
     found = []
     for name in objects.list_names(CHECKPOINTS):
         parsed = parse_checkpoint_head(name)
@@ -81,7 +81,7 @@ def check_heads(objects: ObjectStore, first: int, at_most: int | None = None) ->
 
 
 def read_part(objects: ObjectStore, ref: PartRef) -> list[StateRecord]:
-    """A part's records.
+    """Return a part's records.
 
     Raises:
         DamagedObject: it is missing or damaged.
@@ -90,7 +90,7 @@ def read_part(objects: ObjectStore, ref: PartRef) -> list[StateRecord]:
 
 
 def read_parts(objects: ObjectStore, refs: Sequence[PartRef]) -> list[list[StateRecord]]:
-    """The records of several parts, fetched side by side.
+    """Return the records of several parts, fetched side by side.
 
     Raises:
         DamagedObject: one is missing or damaged.

@@ -75,7 +75,7 @@ class StateParts:
         return min([self._head.entry, *(base for base in self._rebuilt.values() if base is not None)])
 
     def get(self, key: StateKey) -> Any:
-        """The record of `key`, or None; loads its part if this is the first touch.
+        """Return the record of `key`, or None; loads its part if this is the first touch.
 
         Raises:
             DamagedObject: the part cannot be read, or the state refuses a command of a deferred entry.
@@ -97,7 +97,7 @@ class StateParts:
         return None if part in self._behind else self._parts.get(part)
 
     def part(self, part: str) -> Records:
-        """All records of a part, by key; loads it if this is the first touch. The caller changes nothing in it."""
+        """Return all records of a part, by key; loads it if this is the first touch. The caller changes nothing in it."""
         if part in self._behind:
             self._read_behind(part)
         return self.part_applied(part)
@@ -203,15 +203,15 @@ class StateParts:
         return read
 
     def names(self, prefix: str) -> list[str]:
-        """The parts whose name starts with `prefix`, whether loaded or only named by the checkpoint."""
+        """Return the parts whose name starts with `prefix`, whether loaded or only named by the checkpoint."""
         return sorted({name for name in (*self.refs, *self._parts, *self._behind) if name.startswith(prefix)})
 
     def loaded(self, prefix: str) -> list[str]:
-        """The parts whose name starts with `prefix` and that have been touched."""
+        """Return the parts whose name starts with `prefix` and that have been touched."""
         return [name for name in self._parts if name.startswith(prefix)]
 
     def unloaded(self, parts: Iterable[str]) -> list[str]:
-        """Those of `parts` that a checkpoint names and that are not loaded."""
+        """Return those of `parts` that a checkpoint names and that are not loaded."""
         return [part for part in parts if part not in self._parts and part in self.refs]
 
     def has_unloaded(self) -> bool:
@@ -219,11 +219,11 @@ class StateParts:
         return any(part not in self._parts for part in self.refs)
 
     def provide(self, part: str, records: Iterable[StateRecord]) -> None:
-        """Takes the records of a part that a checkpoint names, unless it has been loaded."""
+        """Take the records of a part that a checkpoint names, unless it has been loaded."""
         self._parts.setdefault(part, {record.key: record for record in records})
 
     def fold(self, changes: Mapping[StateKey, StateRecord | None], entry: int) -> None:
-        """Folds the changes of entry `entry` in: all of them, or none.
+        """Fold the changes of entry `entry` in: all of them, or none.
 
         Raises:
             StoreUnavailable, DamagedObject: a part could not be loaded; nothing is folded in.

@@ -61,7 +61,7 @@ class Tail:
         self.settled: dict[str, Applied | Refusal] = {}
 
     def advance(self, *, at_most: int | None = None, window: int = 1) -> None:
-        """Applies the entries that follow, up to `at_most` or the end of the log.
+        """Apply the entries that follow, up to `at_most` or the end of the log.
 
         `window` is how many entries are asked for at once, growing while there are more. A reader far behind, on a
         store where every request is slow, then pays few round trips.
@@ -114,7 +114,7 @@ class Tail:
         self.load(sorted(parts))
 
     def load(self, parts: list[str]) -> None:
-        """Loads those of `parts` that are not, side by side; a damaged one is left to the caller that touches it."""
+        """Load those of `parts` that are not, side by side; a damaged one is left to the caller that touches it."""
         missing = self.parts.unloaded(parts)
         try:
             read = read_parts(self._objects, [self.parts.refs[part] for part in missing])
@@ -174,18 +174,18 @@ class Tail:
             check_features(required, WRITER_FEATURES, names.STORE, "write")
 
     def _note(self, command: SettleIntent, delta: Delta, context: Context) -> None:
-        """Notes what becomes of a list of this process, before the commands that the entry has of it are applied."""
+        """Note what becomes of a list of this process, before the commands that the entry has of it are applied."""
         if command.refused_code:
             self.settled[command.intent_id] = Refusal(command.refused_code, command.reason)
         else:
             self.settled[command.intent_id] = apply_list(delta.get, self.watched[command.intent_id], context)
 
     def _delta(self) -> Delta:
-        """What an entry's commands write into."""
+        """Return what an entry's commands write into."""
         return Delta(self.parts.get_following)
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
-        """The entry's commands, those in an object of their own among them."""
+        """Return the entry's commands, those in an object of their own among them."""
         objects = {(command.object, command.checksum) for command in entry.commands if isinstance(command, Appends)}
         if not objects:
             return entry.commands
@@ -199,7 +199,7 @@ class Tail:
         return expand(entry.commands, decode_appends(data, appends_name, checksum), name)
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
-        """Folds in the changes of the next entry, which were computed from this very state."""
+        """Fold in the changes of the next entry, which were computed from this very state."""
         self.parts.fold(changes, entry.entry)
         self._stand_after(entry, size_bytes)
 
@@ -234,7 +234,7 @@ class Tail:
         self.bytes_since_checkpoint = 0
 
     def _load_part(self, part: str, ref: PartRef) -> LoadedPart:
-        """A part of the checkpoint; if it is gone or damaged, as another checkpoint has it, or one and the entries."""
+        """Return a part of the checkpoint; if it is gone or damaged, as another checkpoint has it, or one and the entries."""
         try:
             return LoadedPart(read_part(self._objects, ref))
         except DamagedObject as damaged:

@@ -107,7 +107,7 @@ class Replay(Tail):
         self.partitions.update(key[1:] for key in changes if key[0] == "partition")  # type: ignore[misc]
 
     def problem(self, head: CheckpointHead) -> str | None:
-        """What is wrong with a checkpoint of the entry at which this replay stands; None if nothing is.
+        """Return what is wrong with a checkpoint of the entry at which this replay stands; None if nothing is.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -124,7 +124,7 @@ class Replay(Tail):
             return str(damaged)
 
     def manifest(self, folder: str, run: ManifestRef) -> tuple[SegmentRef, ...]:
-        """The segments of a sealed run, read once; `folder` is the partition's.
+        """Return the segments of a sealed run, read once; `folder` is the partition's.
 
         Raises:
             DamagedObject: its manifest is missing, or not the one that the state names.
@@ -163,7 +163,7 @@ class Replay(Tail):
         return known[1]
 
     def _unreadable(self, head: CheckpointHead) -> str | None:
-        """Reads every part, and every sealed run that the checkpoint names."""
+        """Read every part, and every sealed run that the checkpoint names."""
         seen: set[_Where] = set()
         for part, records in _read(self._objects, head.parts):
             if not part.startswith(SEGMENTS_PREFIX):
@@ -190,7 +190,7 @@ class Replay(Tail):
     def _places(
         self, located: PartitionSegments | None, same: int
     ) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
-        """All segments, with the entries that committed them, and aborted ranges, from the log start on.
+        """Return all segments, with the entries that committed them, and aborted ranges, from the log start on.
 
         Those of the first `same` runs are read, and left out. How they are sealed makes no difference. Segments that a
         rewrite has replaced are among them: no process asks the manifests of runs before it seals or merges them.

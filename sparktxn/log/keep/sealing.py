@@ -45,7 +45,7 @@ def seal(
     entry: int,
     runs_to_merge: int,
 ) -> PartitionSegments:
-    """The same records' places, with all single segments in a sealed run; the run's objects are written.
+    """Return the same records' places, with all single segments in a sealed run; the run's objects are written.
 
     `folder` is the partition's folder, `producers` are the partition's, and all are of the state after `entry`. As many
     runs of one level as `runs_to_merge` become one of the next level.
@@ -73,7 +73,7 @@ def seal(
 
 
 def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:
-    """The runs at the end that have the level of the last one."""
+    """Return the runs at the end that have the level of the last one."""
     start = len(sealed)
     while start and sealed[start - 1].level == sealed[-1].level:
         start -= 1

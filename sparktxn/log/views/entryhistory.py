@@ -112,7 +112,7 @@ class Replay(Generic[Found]):
         self._tail: _RecordingTail[Found] | None = None
 
     def entries(self, first: int, last: int) -> Iterator[Found]:
-        """The entries from `first` to `last` (inclusive) that are not left out, in order, each confirmed.
+        """Yield the entries from `first` to `last` (inclusive) that are not left out, in order, each confirmed.
 
         Raises:
             ViewExpired: the vacuum has passed `first`, or what is needed to compute it.

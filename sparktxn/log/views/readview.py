@@ -70,7 +70,7 @@ class ReadView(Struct, frozen=True):
 def capture_view(
     read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int, base_entry: int | None = None
 ) -> ReadView:
-    """The view of a state: its records are frozen, so naming them is enough.
+    """Return the view of a state: its records are frozen, so naming them is enough.
 
     `base_entry` is the checkpoint that names all of its sealed runs.
     """
@@ -100,7 +100,7 @@ def capture_view(
 
 
 def with_internal(view: ReadView, topics: Iterable[TopicState], first_entry: int) -> ReadView:
-    """`view` with internal topics, whose history begins with `first_entry`: they end where the view's entry ends."""
+    """Return `view` with internal topics, whose history begins with `first_entry`: they end where the view's entry ends."""
     named, partitions = dict(view.topics), dict(view.partitions)
     end = first_offset(view.entry + 1)
     start = min(first_offset(first_entry), end)

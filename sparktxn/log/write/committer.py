@@ -73,7 +73,7 @@ class Committer:
         self._clock_check = clock_check
 
     def send(self, commands: Sequence[Command]) -> Ticket:
-        """Queues a list; nothing is written before a caller waits, for it or for another list.
+        """Queue a list; nothing is written before a caller waits, for it or for another list.
 
         Raises:
             CommandRefused: see `checked_list`: an entry that held the list could not be read, or not be put.
@@ -87,7 +87,7 @@ class Committer:
         return self._queue.withdraw(list_)
 
     def work_for(self, ticket: QueuedList) -> None:
-        """Writes entries until the ticket is done.
+        """Write entries until the ticket is done.
 
         Raises:
             OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
@@ -203,7 +203,7 @@ class Committer:
         return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
 
     def _round(self, ticket: QueuedList) -> None:
-        """Resolves what is in flight, or writes one entry with all that waits."""
+        """Resolve what is in flight, or write one entry with all that waits."""
         flight = self._slot.flight
         if flight is None:
             self._build()
@@ -232,7 +232,7 @@ class Committer:
         return self._build(self._slot.number)
 
     def _build(self, slot: int | None = None) -> bool:
-        """Makes the next entry's body, from a state as new as it must be, the flight; False if none is left to write.
+        """Make the next entry's body, from a state as new as it must be, the flight; False if none is left to write.
 
         With `slot`, it is another body for that slot: False also if the log has gone on beyond it.
         """
@@ -278,7 +278,7 @@ class Committer:
             raise
 
     def _apart(self, taken: list[QueuedList], error: Exception) -> list[QueuedList]:
-        """What to try after an entry could not be composed: its first list alone, and where that fails none.
+        """Return what to try after an entry could not be composed: its first list alone, and where that fails none.
 
         Whatever has failed, it does so once for each list and its owner, and stops no caller permanently.
         """
@@ -334,7 +334,7 @@ class Committer:
 
 
 def _about(ticket: QueuedList, error: OutcomeUnknown | StoreUnavailable) -> StoreError:
-    """The error as one about this list, whatever it was met with: one that was not sent has not taken effect."""
+    """Return the error as one about this list, whatever it was met with: one that was not sent has not taken effect."""
     if ticket.may_take_effect() and isinstance(error, StoreUnavailable):
         return OutcomeUnknown(f"the outcome is unknown at the deadline ({error}): call the same method again")
     if not ticket.may_take_effect() and isinstance(error, OutcomeUnknown):

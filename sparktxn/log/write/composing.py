@@ -63,13 +63,13 @@ class Flight:
         self.may_land = False
 
     def was_let_go_meanwhile(self) -> bool:
-        """True if an owner has let go of a list since this body was begun that no body has carried before."""
+        """Return True if an owner has let go of a list since this body was begun that no body has carried before."""
         return any(
             list_.let_go and not list_.may_take_effect() for list_, outcome in self.accepted if outcome is not WITHDRAWN
         )
 
     def has_let_go(self) -> bool:
-        """True if it would write a list whose owner has given it up."""
+        """Return True if it would write a list whose owner has given it up."""
         return any(list_.let_go for list_, outcome in self.accepted if outcome is not WITHDRAWN)
 
 
@@ -95,7 +95,7 @@ class Composer:
         self._clock_skew_told = False
 
     def compose(self, taken: Sequence[QueuedList]) -> Flight:
-        """The body of the entry after the tail's, with all of the lists that the state takes.
+        """Return the body of the entry after the tail's, with all of the lists that the state takes.
 
         Raises:
             StoreUnavailable, DamagedObject: the state cannot be read, or was passed by a vacuum.
@@ -147,7 +147,7 @@ class Composer:
         return Flight(taken, entry, data, entry_delta.changes, tail.parts.standing, accepted, settled, others)
 
     def _outcome(self, ticket: QueuedList, delta: Delta, context: Context) -> tuple[Outcome, bool]:
-        """What becomes of a list after what is in `delta`, and whether the log has said so before.
+        """Return what becomes of a list after what is in `delta`, and whether the log has said so before.
 
         What fails with one list is that list's outcome: the others go on.
         """
@@ -166,14 +166,14 @@ class Composer:
             return Failed(error) if isinstance(error, DamagedObject) else failed(error), False
 
     def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
-        """What a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
+        """Return what a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
         outcome = apply_list(delta.get, commands, context)
         if isinstance(outcome, Applied):
             self._follower.tail.parts.load_for(outcome.changes)
         return outcome
 
     def _take_up(self, body: _Body, delta: Delta, context: Context) -> list[WaitingList]:
-        """Settles lists that other processes have left; one that cannot be applied here is left to its owner."""
+        """Settle lists that other processes have left; one that cannot be applied here is left to its owner."""
         others = []
         for list_ in self._intents.waiting(self._follower.tail):
             try:
@@ -215,7 +215,7 @@ class _Body:
         self.lists: list[bytes] = []
 
     def add(self, commands: Sequence[Command], encoded: bytes | None = None) -> None:
-        """Adds a list; `encoded` is its bytes where they are known."""
+        """Add a list; `encoded` is its bytes where they are known."""
         self.commands += commands
         self.lists.append(encode_list(commands) if encoded is None else encoded)
 
@@ -227,12 +227,12 @@ def defect(error: Exception) -> str:
 
 
 def failed(error: Exception) -> Failed:
-    """The outcome of a list that this process cannot work on, and that no entry applies."""
+    """Return the outcome of a list that this process cannot work on, and that no entry applies."""
     return Failed(KafkaException(KafkaError(ErrorCode.LOCAL_FAIL, f"{defect(error)}. Nothing was written")))
 
 
 def _settle(delta: Delta, intent: IntentId, outcome: Outcome, context: Context) -> list[Command]:
-    """The commands that settle an intent's list as `outcome`, applied to `delta`."""
+    """Return the commands that settle an intent's list as `outcome`, applied to `delta`."""
     settle: SettleIntent | CancelIntent
     if outcome is WITHDRAWN or not isinstance(outcome, (Applied, Refusal)):
         settle = CancelIntent(*intent)

@@ -86,7 +86,7 @@ class Intents:
     # Leaving
 
     def leave(self, tickets: Sequence[QueuedList], base_entry: int) -> bool:
-        """Leaves those lists of `tickets` that may travel in one object; False if none may, or one is out already.
+        """Leave those lists of `tickets` that may travel in one object; False if none may, or one is out already.
 
         From here on they may take effect by any writer's entry, also if the object cannot be written: an answer that
         was lost says nothing.
@@ -110,7 +110,7 @@ class Intents:
         return True
 
     def forget(self, ticket: QueuedList) -> None:
-        """Notes that the outcome of a list is known; the object goes once that is so of all its lists."""
+        """Note that the outcome of a list is known; the object goes once that is so of all its lists."""
         if ticket.intent is None:
             return
         self._watched.pop(ticket.intent.intent_id, None)
@@ -128,7 +128,7 @@ class Intents:
         ticket.expire()
 
     def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
-        """How the log has settled a list of this process that is in an intent; None if it has not, and still may."""
+        """Return how the log has settled a list of this process that is in an intent; None if it has not, and still may."""
         if ticket.intent is None:
             return None
         intent_id, base_entry = ticket.intent
@@ -156,7 +156,7 @@ class Intents:
     # Taking up
 
     def waiting(self, tail: Tail) -> list[WaitingList]:
-        """Lists of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
+        """List of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
         if self._is_due():
             self._list()
         if not self._listed:
@@ -184,13 +184,13 @@ class Intents:
         return found
 
     def rank(self, tail: Tail) -> int:
-        """How many intents of others that are not settled were left before this process's own."""
+        """Return how many intents of others that are not settled were left before this process's own."""
         self._list()
         own = min(self._left, default="")
         return sum(name < own and self._is_open(name, tail) for name in self._listed)
 
     def _is_open(self, name: str, tail: Tail) -> bool:
-        """True if an intent may be waiting for its turn: its object may be there for a while after it was settled."""
+        """Return True if an intent may be waiting for its turn: its object may be there for a while after it was settled."""
         named = names.parse_intent(name)
         if named is None or self._read.get(name, name) is None:
             return False
@@ -198,15 +198,15 @@ class Intents:
         return settlement(tail.parts.get, list_id(token, 0), base_entry, tail.entry) is None
 
     def ignore(self, id_: IntentId) -> None:
-        """Leaves an intent to its owner: this process cannot apply it."""
+        """Leave an intent to its owner: this process cannot apply it."""
         self._read[names.intent(id_.base_entry, id_.intent_id.partition("-")[0])] = None
 
     def settled_here(self, lists: Sequence[WaitingList]) -> None:
-        """Notes that a confirmed entry of this process has settled the lists: their objects may go."""
+        """Note that a confirmed entry of this process has settled the lists: their objects may go."""
         self._done += [names.intent(list_.id.base_entry, list_.id.intent_id.partition("-")[0]) for list_ in lists]
 
     def clear(self) -> None:
-        """Deletes the objects whose lists are all settled. This decides nothing: whatever stays is deleted later."""
+        """Delete the objects whose lists are all settled. This decides nothing: whatever stays is deleted later."""
         done, self._done = sorted(set(self._done)), []
         if not done:
             return
@@ -233,7 +233,7 @@ class Intents:
         return age_s >= (1 if self.contended else _LISTING_SHARE) * self._listing_s
 
     def _list(self) -> None:
-        """Lists the intents of others, by name, so oldest base first."""
+        """List the intents of others, by name, so oldest base first."""
         started_s = self._clock.monotonic_s()
         try:
             self._listed = sorted(set(self._objects.list_names(names.INTENTS)) - self._left.keys())
@@ -247,7 +247,7 @@ class Intents:
             self.note_contention()
 
     def _fetch(self) -> None:
-        """Reads the listed intents that have not been read."""
+        """Read the listed intents that have not been read."""
         new = [name for name in self._listed if name not in self._read]
         try:
             fetched = self._objects.get_many(new) if new else []
@@ -258,13 +258,13 @@ class Intents:
 
 
 def _first_bytes(tickets: list[QueuedList]) -> list[QueuedList]:
-    """The first of the lists, in their order, that together are not too large to travel."""
+    """Return the first of the lists, in their order, that together are not too large to travel."""
     sizes = accumulate(len(ticket.encoded) for ticket in tickets)
     return [ticket for ticket, size_bytes in zip(tickets, sizes, strict=True) if size_bytes <= _BYTES_MAX]
 
 
 def _decoded(name: str, data: bytes | None) -> _Found | None:
-    """The intent in `data`; None if it is gone, or of no use: its owner puts its lists itself."""
+    """Return the intent in `data`; None if it is gone, or of no use: its owner puts its lists itself."""
     named = names.parse_intent(name)
     if data is None or named is None or len(data) > 2 * _BYTES_MAX:
         return None

@@ -30,7 +30,7 @@ class CheckedList(NamedTuple):
 
 
 def checked_list(commands: Sequence[Command]) -> CheckedList:
-    """Encodes the list and decodes it again.
+    """Encode the list and decodes it again.
 
     Raises:
         CommandRefused: _INVALID_ARG: a member holds what an entry cannot, or what a reader takes for something else;
@@ -56,7 +56,7 @@ def _through_json(commands: tuple[Command, ...]) -> CheckedList:
 
 
 def _refusal(commands: tuple[Command, ...], error: Exception) -> CommandRefused:
-    """The refusal of a list, which names its first command that is at fault."""
+    """Return the refusal of a list, which names its first command that is at fault."""
     for number, command in enumerate(commands, 1):
         try:
             _through_json((command,))

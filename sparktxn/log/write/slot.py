@@ -86,7 +86,7 @@ class Slot:
         return self._put_until_resolved(self.flight)
 
     def _put_until_resolved(self, flight: Flight) -> Found:
-        """The body of this process that the slot holds, or another's entry and its size."""
+        """Return the body of this process that the slot holds, or another's entry and its size."""
         name = names.entry(flight.entry.entry)
         backoff_s = BACKOFF_S
         while True:
@@ -118,7 +118,7 @@ class Slot:
             raise
 
     def read(self) -> Found | None:
-        """What the slot holds: a body of this process, or another's entry and its size; None if it is free."""
+        """Return what the slot holds: a body of this process, or another's entry and its size; None if it is free."""
         name = names.entry(self.number)
         data = self._objects.get(name)
         if data is None:
@@ -203,7 +203,7 @@ def pause(clock: Clock, seconds: float) -> None:
 
 
 def _found(ticket: QueuedList, flight: Flight, tail: Tail, context: Context, intents: Intents) -> Outcome | None:
-    """What has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
+    """Return what has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
     if ticket.intent is not None:
         return intents.known(ticket, tail, context)
     outcome = apply_list(tail.parts.get, ticket.commands, context)
@@ -220,7 +220,7 @@ def _found(ticket: QueuedList, flight: Flight, tail: Tail, context: Context, int
 
 
 def _is_remembered(read: ReadState, commands: Sequence[Command], outcome: Applied | Refusal) -> bool:
-    """True if the state would know of the list, had it taken effect.
+    """Return True if the state would know of the list, had it taken effect.
 
     A refusal alone does not say so: a transaction that has committed and was fenced afterwards is refused too. Request
     ids are remembered whatever happened since, transactions by their number. But of an append outside of them nothing

@@ -24,7 +24,7 @@ _CHECK_INTERVAL_S: Final = 3_600.0
 
 
 def store_now_ms(objects: ObjectStore, clock: Clock, ids: Ids) -> int:
-    """The store's time, in milliseconds: the time of an object that is written now, and deleted again.
+    """Return the store's time, in milliseconds: the time of an object that is written now, and deleted again.
 
     Who dies in between, or may not delete, leaves an object of a few bytes, which a later call deletes.
 
@@ -46,7 +46,7 @@ def store_now_ms(objects: ObjectStore, clock: Clock, ids: Ids) -> int:
 
 
 def modified_ms(objects: ObjectStore, name: str) -> int | None:
-    """When the object was written, by the store's clock; None if it does not exist.
+    """Return when the object was written, by the store's clock; None if it does not exist.
 
     Raises:
         StoreUnavailable: the store did not answer.
@@ -114,7 +114,7 @@ class ClockCheck:
 
 
 def _utc(time_ms: int) -> str:
-    """The time for a reader; far-off clocks may be beyond what a date can say."""
+    """Return the time for a reader; far-off clocks may be beyond what a date can say."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")
     except (OverflowError, ValueError, OSError):

@@ -56,11 +56,11 @@ class Ticket:
         return self._list.error
 
     def is_done(self) -> bool:
-        """True once the outcome is known and final."""
+        """Return True once the outcome is known and final."""
         return self._list.is_done()
 
     def wait(self) -> list[CommandResult]:
-        """The commands' results, in order; works on the log until they are known. May be called again after an error.
+        """Return the commands' results, in order; works on the log until they are known. May be called again after an error.
 
         Raises:
             CommandRefused: the state refuses a command; nothing was written.
@@ -76,7 +76,7 @@ class Ticket:
         return self.results
 
     def wait_once(self) -> list[CommandResult]:
-        """`wait`, for an owner that does not come back: it lets go of the list if the outcome is not known by then.
+        """Return `wait`, for an owner that does not come back: it lets go of the list if the outcome is not known by then.
 
         Raises:
             CommandRefused, DamagedObject: as `wait`.
@@ -102,11 +102,11 @@ class Ticket:
             raise
 
     def withdraw(self) -> bool:
-        """True if the list is in no body that may be stored, and in no intent: then it takes effect never."""
+        """Return True if the list is in no body that may be stored, and in no intent: then it takes effect never."""
         return self._writer.withdraw(self._list)
 
     def let_go(self) -> bool:
-        """Gives the list up without waiting: `withdraw`, and if that is too late, it is not put again by this process.
+        """Give the list up without waiting: `withdraw`, and if that is too late, it is not put again by this process.
 
         True if it never takes effect; False if that is known otherwise, or unknown.
         """
@@ -114,7 +114,7 @@ class Ticket:
         return self.withdraw()
 
     def cancel(self) -> bool:
-        """Withdraws the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
+        """Withdraw the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
 
         True once that is certain. False if it has taken effect, or was refused: see `wait`.
 

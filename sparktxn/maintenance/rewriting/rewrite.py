@@ -83,7 +83,7 @@ def rewrite(
     run: RunTasks | None = None,
     timeout_s: float | None = None,
 ) -> RewriteReport:
-    """Merges the segments that `settings` select; see REWRITE_SETTINGS.
+    """Merge the segments that `settings` select; see REWRITE_SETTINGS.
 
     No record and no offset changes. Safe alongside every other process, other rewrites too; appends never conflict with
     it. A range that another rewrite takes first is planned again, up to three times.

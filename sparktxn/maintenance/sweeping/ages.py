@@ -38,11 +38,11 @@ class IdleFrom(Struct, frozen=True):
     timestamp_ms_max: int
 
     def holds_since(self, timestamp_ms: int) -> bool:
-        """True for what was last used in an entry with this timestamp."""
+        """Return True for what was last used in an entry with this timestamp."""
         return timestamp_ms < self.timestamp_ms and timestamp_ms <= self.timestamp_ms_max
 
     def holds_since_entry(self, entry: int, timestamp_ms: int) -> bool:
-        """True for what was last used in `entry`, or before it, and bears this timestamp."""
+        """Return True for what was last used in `entry`, or before it, and bears this timestamp."""
         return entry <= self.entry and timestamp_ms <= self.timestamp_ms_max
 
 
@@ -93,13 +93,13 @@ class Ages:
         return self._written_ms[entry]
 
     def _is_old(self, entry: int, duration_ms: int) -> bool:
-        """True if the store has held the entry for `duration_ms`; one that a vacuum deletes at this moment is old."""
+        """Return True if the store has held the entry for `duration_ms`; one that a vacuum deletes at this moment is old."""
         written_ms = self._written(entry)
         # That a store rounds its times to whole seconds is nothing to an expiration.
         return written_ms is None or self._now_ms - written_ms >= duration_ms
 
     def _timestamp_ms(self, entry: int) -> int:
-        """The entry's timestamp; the greatest number behind the last one, the least for one that has been deleted."""
+        """Return the entry's timestamp; the greatest number behind the last one, the least for one that has been deleted."""
         if entry > self._last:
             return _ALWAYS
         name = names.entry(entry)

@@ -122,7 +122,7 @@ def sweep(
     dry_run: bool = False,
     timeout_s: float | None = None,
 ) -> SweepReport:
-    """Sweeps once: time-outs are measured by the object store's clock, from the entry that began each transaction.
+    """Sweep once: time-outs are measured by the object store's clock, from the entry that began each transaction.
 
     Those of a group's members count from their last sign of life.
 
@@ -166,7 +166,7 @@ class _Round:
         return None if began_ms is None else (self._now_ms - began_ms, rounding_ms(self._now_ms, began_ms))
 
     def sweep(self, transactions: Sequence[TransactionState], overdue: Sequence[Overdue]) -> SweepReport:
-        """Proposes everything, and reports."""
+        """Propose everything, and report."""
         timed_out = tuple(
             TimedOutTransaction(
                 command.transactional_id,
@@ -235,7 +235,7 @@ class _Round:
     # what is idle
 
     def _idle_ids(self, transactions: Iterable[TransactionState]) -> list[TransactionState]:
-        """K46: between transactions, and unused for long.
+        """Return K46: between transactions, and unused for long.
 
         What others outside rely on, a sink's batches and how a prepared transaction ended, only if a setting says so.
         """
@@ -253,7 +253,7 @@ class _Round:
         return found
 
     def _idle_producers(self) -> list[Command]:
-        """K69: by the age of the entry that holds the last record or marker.
+        """Return K69: by the age of the entry that holds the last record or marker.
 
         Times of records are the application's, and say nothing. Producers of partitions that do not exist any more are
         of no use.
@@ -281,7 +281,7 @@ class _Round:
         return commands
 
     def _offsets_left_behind(self) -> list[Command]:
-        """Committed offsets in partitions that do not exist any more."""
+        """Return committed offsets in partitions that do not exist any more."""
         exists: dict[tuple[int, int], bool] = {}
         by_group: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for offset in self._log.committed_offsets():
@@ -297,7 +297,7 @@ class _Round:
         ]
 
     def _idle_offsets(self) -> Iterator[Command]:
-        """Offsets of groups that have had no members for long, and what is left of groups that have none (KIP-211).
+        """Yield offsets of groups that have had no members for long, and what is left of groups that have none (KIP-211).
 
         An offset that was committed since counts from then on. One with a newer one in an open transaction stays. So do
         those of a group whose name is a transactional id with a sink's batches: they are where an import goes on.
@@ -339,7 +339,7 @@ def _expire(idle: TransactionState) -> Command:
 
 
 def _last_entry(producer: ProducerState, located: PartitionSegments) -> int:
-    """An entry that is not before the producer's last one in the partition; 0 if its records have been deleted."""
+    """Return an entry that is not before the producer's last one in the partition; 0 if its records have been deleted."""
     marked = max(producer.coordinator_epoch, 0)
     if not producer.batches:
         return marked

@@ -39,7 +39,7 @@ class Garbage(Struct):
     kept_folders: set[str] = field(default_factory=set)
 
     def names(self) -> Iterator[str]:
-        """All of them, in the order in which they go."""
+        """Yield all of them, in the order in which they go."""
         yield from self.entries
         yield from self.checkpoints
         yield from self.checkpoint_parts
@@ -59,7 +59,7 @@ def find_garbage(
     newest_entry: int,
     temporary_before_ms: int,
 ) -> Garbage:
-    """What is unmarked, and named below the horizon or born below the floor.
+    """Return what is unmarked, and named below the horizon or born below the floor.
 
     `checkpoints` is the listing that was marked from, `placed` are objects below ``topics/`` to judge. Objects whose
     names are none of ours are left alone. What is listed, and is no garbage, is taken out of `marks.needed`.
@@ -113,7 +113,7 @@ def _below(listed: Iterable[str], parse: _Parse, limit: int) -> list[str]:
 
 
 def _intent_base(name: str) -> int | None:
-    """The entry that an intent was written at: one that is a window behind is refused by every process."""
+    """Return the entry that an intent was written at: one that is a window behind is refused by every process."""
     parsed = names.parse_intent(name)
     return parsed[0] if parsed is not None else None
 
@@ -153,7 +153,7 @@ def _folder(name: str) -> str:
 
 
 def delete_garbage(objects: ObjectStore, garbage: Garbage) -> None:
-    """Deletes it; after a crash or an error in between, what is left is found again.
+    """Delete it; after a crash or an error in between, what is left is found again.
 
     Raises:
         StoreUnavailable: the store did not answer.

@@ -81,7 +81,7 @@ def vacuum(
     dry_run: bool = False,
     timeout_s: float | None = None,
 ) -> VacuumReport:
-    """Deletes entries, checkpoints, segments and left-overs that retention no longer holds; see VACUUM_SETTINGS.
+    """Delete entries, checkpoints, segments and left-overs that retention no longer holds; see VACUUM_SETTINGS.
 
     Safe alongside every other process, other vacuums too. After a crash at any moment nothing that a reader needs is
     gone, and the next vacuum finishes. A read view below the new horizon has expired, also one that is in use.
@@ -216,7 +216,7 @@ class _Round:
         return found
 
     def _confirm(self, replay: Replay) -> None:
-        """Notes that what the replay has read is final.
+        """Note that what the replay has read is final.
 
         Raises:
             Overtaken: another vacuum may have deleted some of it, and slow writers created it again.
@@ -225,7 +225,7 @@ class _Round:
         replay.confirmed_entry = replay.entry
 
     def _floor(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> int:
-        """The newest checkpoint's entry that is older than any upload may take, by the store's clock."""
+        """Return the newest checkpoint's entry that is older than any upload may take, by the store's clock."""
         longest_ms = max((transaction.timeout_ms for transaction in self._log.transactions()), default=0)
         old_ms = now_ms - max(self._settings.segment_age_ms, _FLOOR_PER_TIMEOUT * longest_ms)
         return max([state.segment_floor, *(head.entry for head in heads if head.modified_ms <= old_ms)])

@@ -54,7 +54,7 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
 
 
 def partition_exists(delta: Delta, topic_id: int, partition: int) -> bool:
-    """True for a partition that offsets may be committed for, an internal topic's too."""
+    """Return True for a partition that offsets may be committed for, an internal topic's too."""
     if topic_id in INTERNAL_TOPIC_IDS:
         return partition == 0
     return delta.get(("partition", topic_id, partition)) is not None
@@ -106,7 +106,7 @@ def _put_pending(delta: Delta, where: tuple[str, int, int], producer_id: int, of
 
 
 def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> CommandResult | Refusal:
-    """Sets a group's offsets; they win over transactional ones that were sent before."""
+    """Set a group's offsets; they win over transactional ones that were sent before."""
     if known := remembered(delta, context, command.request_id):
         return known
     if refusal := _check(delta, command) or check_member(delta, command, ErrorCode.STALE_MEMBER_EPOCH):
@@ -133,7 +133,7 @@ def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> Comm
 
 
 def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) -> CommandResult | Refusal:
-    """Notes a group's offsets in a transaction; they take effect if it commits."""
+    """Note a group's offsets in a transaction; they take effect if it commits."""
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
@@ -165,7 +165,7 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
 
 
 def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | Refusal:
-    """A prepared transaction takes no offsets: what it has noted may be repeated."""
+    """Return a prepared transaction takes no offsets: what it has noted may be repeated."""
     for offset in command.offsets:
         pending = _pending_of(delta, (command.group_id, offset.topic_id, offset.partition), command.producer_id)
         given = (offset.offset, offset.metadata, offset.leader_epoch)
@@ -179,7 +179,7 @@ def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | 
 
 
 def end_offsets(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> None:
-    """Ends a transaction's offsets: of two commits for one partition, the one sent later stands (K104, K108)."""
+    """End a transaction's offsets: of two commits for one partition, the one sent later stands (K104, K108)."""
     for where in transaction.offsets:
         pending = _pending_of(delta, where, transaction.producer_id)
         if pending is None:
@@ -208,7 +208,7 @@ def _pending_of(delta: Delta, where: tuple[str, int, int], producer_id: int) -> 
 
 
 def delete_group(delta: Delta, command: DeleteGroup, context: Context) -> CommandResult | Refusal:
-    """Forgets a group's offsets that are as the proposer saw them; a transaction that held some ends without (K109)."""
+    """Forget a group's offsets that are as the proposer saw them; a transaction that held some ends without (K109)."""
     if known := remembered(delta, context, command.request_id):
         return known
     if delta.get(("group", command.group_id)) is not None:

@@ -34,7 +34,7 @@ _REBALANCE: Final = "rebalance"
 
 
 def join_group(delta: Delta, command: JoinGroup, context: Context) -> CommandResult | Refusal:
-    """Makes a consumer a member; one that is a member already has begun anew, and reads nothing yet."""
+    """Make a consumer a member; one that is a member already has begun anew, and read nothing yet."""
     if known := remembered(delta, context, command.request_id):
         return known
     if refusal := _check_join(command) or _check_topics(command.topics):
@@ -98,7 +98,7 @@ def _admit(
 
 
 def update_member(delta: Delta, command: UpdateMember, context: Context) -> CommandResult | Refusal:
-    """Changes what a member subscribes to; the group's partitions are divided anew if that differs."""
+    """Change what a member subscribes to; the group's partitions are divided anew if that differs."""
     if known := remembered(delta, context, command.request_id):
         return known
     if refusal := _check_topics(command.topics):
@@ -134,7 +134,7 @@ def release_partitions(delta: Delta, command: ReleasePartitions, context: Contex
 
 
 def leave_group(delta: Delta, command: LeaveGroup, context: Context) -> CommandResult | Refusal:
-    """Takes the member out of the group, or notes that it is away; a consumer that is no member has left."""
+    """Take the member out of the group, or notes that it is away; a consumer that is no member has left."""
     if known := remembered(delta, context, command.request_id):
         return known
     roster = Roster(delta, context, command.group_id)
@@ -152,7 +152,7 @@ def leave_group(delta: Delta, command: LeaveGroup, context: Context) -> CommandR
 
 
 def expire_member(delta: Delta, command: ExpireMember, context: Context) -> CommandResult | Refusal:
-    """Takes out a member that has been silent, or owes partitions, since what the proposer saw; else does nothing."""
+    """Take out a member that has been silent, or owes partitions, since what the proposer saw; else does nothing."""
     if command.reason not in (_SESSION, _REBALANCE):
         return Refusal(
             ErrorCode.INVALID_REQUEST, f"reason {command.reason!r} is not valid: expected 'session' or 'rebalance'"

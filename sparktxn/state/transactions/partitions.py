@@ -43,7 +43,7 @@ _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 
 
 def append(delta: Delta, command: Append, context: Context) -> CommandResult | Refusal:
-    """Names a segment at the partition's end, or return the original offset of a batch that was stored before."""
+    """Name a segment at the partition's end, or return the original offset of a batch that was stored before."""
     partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
@@ -82,7 +82,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
 
 
 def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
-    """Why a batch with the sequences of a stored one is no repetition of it: only what names the same segment is."""
+    """Return why a batch with the sequences of a stored one is no repetition of it: only what names the same segment is."""
     if stored.transaction != command.transaction:
         return Refusal(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -145,7 +145,7 @@ def _producer_problem(command: Append) -> str | None:
 
 
 def check_born(delta: Delta, segment: str, context: Context) -> Refusal | None:
-    """Refuses a segment that vacuum may already have deleted, or that knows entries which are not there."""
+    """Refuse a segment that vacuum may already have deleted, or that knows entries which are not there."""
     born = parse_segment_born(segment)
     floor = delta.store().segment_floor
     if born is None or not floor <= born < context.entry:
@@ -158,7 +158,7 @@ def check_born(delta: Delta, segment: str, context: Context) -> Refusal | None:
 
 
 def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
-    """A batch of a transaction that has committed, or is prepared: stored before, or never.
+    """Return a batch of a transaction that has committed, or is prepared: stored before, or never.
 
     Of one that is not remembered nothing says which segment it named: `apply_list` checks the rest of its list.
     """
@@ -248,7 +248,7 @@ def _store(
 def end_partition(
     delta: Delta, where: tuple[int, int], transaction: TransactionState, committed: bool, context: Context
 ) -> None:
-    """Ends a transaction in one partition: one offset for the control record, and a committed or an aborted range.
+    """End a transaction in one partition: one offset for the control record, and a committed or an aborted range.
 
     A partition that was registered and got no records, or whose topic has been deleted, is left as it is.
     """

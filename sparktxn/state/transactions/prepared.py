@@ -25,7 +25,7 @@ _ENDED: Final = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_A
 
 
 def prepare_txn(delta: Delta, command: PrepareTxn, context: Context) -> CommandResult | Refusal:
-    """Prepares the ongoing transaction: it takes nothing more, and never times out (K129)."""
+    """Prepare the ongoing transaction: it takes nothing more, and never times out (K129)."""
     transaction = check_identity(delta, command)
     if isinstance(transaction, Refusal):
         return transaction
@@ -64,7 +64,7 @@ def _told(identity: ProducerIdAndEpoch, *, duplicate: bool = False) -> CommandRe
 
 
 def published_as(transaction: TransactionState) -> TransactionState:
-    """The transaction under the identity of its control records: that of a prepared one follows what prepared it."""
+    """Return the transaction under the identity of its control records: that of a prepared one follows what prepared it."""
     if transaction.prepared is None:
         return transaction
     epoch = marker_epoch(transaction.prepared.producer_epoch)
@@ -72,7 +72,7 @@ def published_as(transaction: TransactionState) -> TransactionState:
 
 
 def with_outcome(transaction: TransactionState, committed: bool) -> TransactionState:
-    """The transaction with its end noted, if it was prepared: a coordinator that comes back asks for it."""
+    """Return the transaction with its end noted, if it was prepared: a coordinator that comes back asks for it."""
     if transaction.prepared is None:
         return transaction
     identity = transaction.prepared
@@ -81,7 +81,7 @@ def with_outcome(transaction: TransactionState, committed: bool) -> TransactionS
 
 
 def repeated_end(delta: Delta, command: EndTxn) -> CommandResult | None:
-    """The answer to a producer that ends its prepared transaction once more, under the epoch before that end (K37).
+    """Return the answer to a producer that ends its prepared transaction once more, under the epoch before that end (K37).
 
     None if that is not what the command is.
     """

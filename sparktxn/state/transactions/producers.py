@@ -17,14 +17,14 @@ SEQUENCE_MAX: Final = 2**31 - 1
 
 
 def next_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` after `sequence`; 0 follows 2147483647 (K61)."""
+    """Return the sequence `count` after `sequence`; 0 follows 2147483647 (K61)."""
     return (sequence + count) % (SEQUENCE_MAX + 1)
 
 
 def check_append(
     known: ProducerState | None, producer_epoch: int, base_sequence: int, record_count: int
 ) -> BatchMetadata | Refusal | None:
-    """None if the batch is next, the remembered batch that it repeats, or the refusal (K56 to K62)."""
+    """Return None if the batch is next, the remembered batch that it repeats, or the refusal (K56 to K62)."""
     if known is None:
         return None
     if producer_epoch < known.producer_epoch:
@@ -49,7 +49,7 @@ def check_append(
 
 
 def is_past(known: ProducerState | None, producer_epoch: int, base_sequence: int) -> bool:
-    """True if this epoch has already stored the sequence, whether or not its batch is still remembered."""
+    """Return True if this epoch has already stored the sequence, whether or not its batch is still remembered."""
     if known is None or producer_epoch != known.producer_epoch or not known.batches:
         return False
     behind = (known.last_sequence - base_sequence) % (SEQUENCE_MAX + 1)
@@ -61,7 +61,7 @@ def with_batch(
     identity: tuple[int, int, int, int],
     batch: BatchMetadata,
 ) -> ProducerState:
-    """The producer after a batch; `identity` is (topic id, partition, producer id, producer epoch)."""
+    """Return the producer after a batch; `identity` is (topic id, partition, producer id, producer epoch)."""
     topic_id, partition, producer_id, producer_epoch = identity
     same_epoch = known is not None and known.producer_epoch == producer_epoch
     batches = (*known.batches[-(BATCHES_TO_RETAIN - 1) :], batch) if known is not None and same_epoch else (batch,)
@@ -83,7 +83,7 @@ def with_batch(
 def with_marker(
     known: ProducerState, producer_epoch: int, transaction: int, committed: bool, entry: int, timestamp_ms: int
 ) -> ProducerState:
-    """The producer after a control record; batches of an aborted transaction are no duplicates of anything later."""
+    """Return the producer after a control record; batches of an aborted transaction are no duplicates of anything later."""
     batches = known.batches
     if not committed:
         batches = tuple(

@@ -20,7 +20,7 @@ _RUNS_TO_RETAIN: Final = 100
 
 
 def check_batch(sink: SinkState | None, batch: SinkBatchCommit) -> SinkBatch | Refusal | None:
-    """None if the batch is new, the committed batch that it replays, or why it is refused."""
+    """Return None if the batch is new, the committed batch that it replays, or why it is refused."""
     if sink is None:
         return None
     if batch.writer_id != sink.writer_id:
@@ -64,7 +64,7 @@ def _not_the_same(batch: SinkBatchCommit, known: SinkBatch | None, last: SinkBat
 
 
 def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) -> CommandResult | Refusal:
-    """Notes the transaction as a writer's batch, with its run and writer as the current ones, from its commit on."""
+    """Note the transaction as a writer's batch, with its run and writer as the current ones, from its commit on."""
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
@@ -93,7 +93,7 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
 
 
 def _after_the_end(transaction: TransactionState, command: SinkBatchCommit) -> CommandResult | Refusal:
-    """A transaction that has committed, or is prepared, takes no batch: the one that it has noted may be repeated."""
+    """Return a transaction that has committed, or is prepared, takes no batch: the one that it has noted may be repeated."""
     sink = transaction.sink if transaction.prepared is None else transaction.pending_sink
     if sink is not None and (sink.writer_id, sink.run_id) == (command.writer_id, command.run_id):
         noted = sink.batches[-1]

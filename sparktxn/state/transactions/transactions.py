@@ -87,12 +87,12 @@ class Begun(NamedTuple):
 
 
 def is_valid_transition(previous: TransactionStatus, status: TransactionStatus) -> bool:
-    """True if `status` may follow `previous`."""
+    """Return True if `status` may follow `previous`."""
     return previous in VALID_PREVIOUS_STATES[status]
 
 
 def transition(current: TransactionState, status: TransactionStatus, /, **changes: Any) -> TransactionState:
-    """The transaction in another state: the only place that changes one.
+    """Return the transaction in another state: the only place that changes one.
 
     Raises:
         AssertionError: the table forbids it; a caller has not checked what it should have.
@@ -105,7 +105,7 @@ def transition(current: TransactionState, status: TransactionStatus, /, **change
 def check_identity(
     delta: Delta, command: TransactionCommand, fenced_code: ErrorCode = ErrorCode.PRODUCER_FENCED
 ) -> TransactionState | Refusal:
-    """The transactional id's record, if the command comes from its current producer (K19, K20, K30, K31, K59)."""
+    """Return the transactional id's record, if the command comes from its current producer (K19, K20, K30, K31, K59)."""
     if not command.transactional_id:
         return Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
@@ -149,7 +149,7 @@ def join_transaction(
     context: Context,
     fenced_code: ErrorCode = ErrorCode.INVALID_PRODUCER_EPOCH,
 ) -> Begun | Refusal:
-    """The transaction that a command adds to: the ongoing one, or the next one, which it begins."""
+    """Return the transaction that a command adds to: the ongoing one, or the next one, which it begins."""
     transaction = check_identity(delta, command, fenced_code)
     if isinstance(transaction, Refusal):
         return transaction
