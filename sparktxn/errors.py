@@ -185,7 +185,7 @@ class _KafkaErrorCodes(type):
             raise AttributeError(f"KafkaError has no error code {name!r}{did_you_mean(name, _CODES)}") from None
 
     def __dir__(cls) -> list[str]:
-        """Return the codes too, so that editors complete them."""
+        """List the codes too, so that editors complete them."""
         return [*super().__dir__(), *_CODES]
 
 

@@ -42,7 +42,7 @@ class DefaultSource(DataSource):
         return "txnlog"
 
     def schema(self) -> StructType:
-        """Return the columns of the topics, or of the system table, that the options name; pins the read view.
+        """Return the columns of the topics, or of the system table, that the options name; pin the read view.
 
         Raises:
             ConfigurationError: an option is wrong, a topic does not exist, or the topics do not share one layout.

@@ -83,7 +83,7 @@ class AnsweringClient(WithoutCredentials):
             return self._log().store_id
 
     def poll(self, timeout: float | None = None) -> int:
-        """Nothing waits to be called back: 0."""
+        """Return 0: nothing waits to be called back."""
         self._check()
         arguments.timeout_s("timeout", timeout)
         return 0

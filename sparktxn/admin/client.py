@@ -242,7 +242,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Return one offset for each partition; {partition: Future}. The keys have as their offset what was asked for."""
+        """Return one offset for each partition; {partition: Future}. The keys keep the offset that was asked for."""
         arguments.timeout_s("request_timeout", request_timeout)
         offsets = _offset_specs(topic_partition_offsets)
         arguments.integer("isolation_level", isolation_level, 0, 1)
@@ -362,7 +362,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         max_transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS_MAX,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HangingTransaction]]:
-        """Return transactions that hold up a partition for longer than `max_transaction_timeout_ms`, and are not prepared.
+        """Return unprepared transactions that hold up a partition longer than `max_transaction_timeout_ms`.
 
         Raises:
             ValueError: a partition is given without its topic.

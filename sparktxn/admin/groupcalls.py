@@ -116,7 +116,7 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[str]]:
-        """Remove the members with these instance ids, or all members; the member ids that were removed.
+        """Remove the members with these instance ids, or all members; return the removed member ids.
 
         Consumers that still run are fenced, and may join again. The future may raise ``UNKNOWN_MEMBER_ID``: there is no
         member with an instance id; no member is removed then.

@@ -67,7 +67,7 @@ class HalfMessageCalls(AnsweringClient):
         states: Iterable[HalfMessageState | str] | None = None,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HalfMessageListing]]:
-        """Return the half messages that are not settled, of producer groups and in states (None: all), the oldest first.
+        """Return the unsettled half messages of producer groups and in states (None: all), the oldest first.
 
         Raises:
             ConfigurationError: a state is unknown.

@@ -72,7 +72,7 @@ def _times(
 def _newest_by_time(
     log: Log, uri: str, whole: ReadView, view: PartitionView, isolation: Isolation
 ) -> ListOffsetsResultInfo:
-    """Return segments are read, the newest by their greatest timestamp first, until no other can hold a newer record."""
+    """Read segments by their greatest timestamp, the newest first, until no other can hold a newer record."""
     start, end = view.log_start_offset, end_of(view, isolation)
     if is_internal(view.topic):
         return _newest_of_history(log, uri, whole, view)

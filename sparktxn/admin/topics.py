@@ -69,7 +69,7 @@ def existing_topic(log: Log, name: str) -> TopicState:
 
 
 def checked(new: NewTopic, request_id: str) -> CreateTopic:
-    """Return the command that creates a topic; checks all that can be checked without the store.
+    """Return the command that creates a topic; check all that can be checked without the store.
 
     Raises:
         KafkaException: ``INVALID_TOPIC``, ``INVALID_PARTITIONS``, ``INVALID_CONFIG``.

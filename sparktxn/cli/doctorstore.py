@@ -108,7 +108,7 @@ class _Examination:
         return Check("conditional put", OK, "a name is taken once")
 
     def _race(self) -> Check:
-        """Return several threads put one name at once, some times over."""
+        """Let several threads put one name at once, some times over."""
         workers = ThreadBackground("txnlog-doctor", _RACERS)
         try:
             for _ in range(_ROUNDS):

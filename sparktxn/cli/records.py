@@ -49,7 +49,7 @@ def record_of(message: Message) -> Record:
 
 
 def records_of(batch: pa.RecordBatch, topic: str, partition: int) -> Iterator[Record]:
-    """Return the rows of a batch as a reader of the topic gets it."""
+    """Yield the rows of a batch as a reader of the topic gets it."""
     if topic in INTERNAL_TOPICS:
         yield from map(record_of, internal_messages_of(batch, topic))
     elif "_offset" in batch.schema.names:

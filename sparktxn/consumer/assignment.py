@@ -200,7 +200,7 @@ def check_offset(partitions: Iterable[TopicPartition]) -> None:
 
 
 def logical_position(position: int, view: PartitionView, end_offset: int) -> int | None:
-    """Return the offset that OFFSET_BEGINNING, OFFSET_END or a tail offset means in a view; None for any other `position`."""
+    """Return the offset that OFFSET_BEGINNING, OFFSET_END or a tail offset means in a view; None for any other."""
     if position == OFFSET_BEGINNING:
         return view.log_start_offset
     if position == OFFSET_END:

@@ -46,7 +46,7 @@ def bookmark(assignment: Assignment, reading: Reading) -> Bookmark:
 
 
 def rewind(assignment: Assignment, reading: Reading, began: Bookmark) -> None:
-    """Return positions and stored offsets to where they were; messages that were fetched are read again.
+    """Move positions and stored offsets back to where they were; messages that were fetched are read again.
 
     A partition that was assigned later returns to its first position. One whose topic was created again stays.
     """

@@ -127,7 +127,7 @@ class Consumer(Lookups):
     # Reading
 
     def poll(self, timeout: float | None = -1.0) -> Message | None:
-        """Return the next message, or one whose `error()` says what happened; None if none came within `timeout` seconds.
+        """Return the next message, or one whose `error()` says what happened; None if `timeout` seconds bring none.
 
         Raises:
             DamagedObject: an object of one partition is damaged; other partitions are still handed out.
@@ -391,7 +391,7 @@ class Consumer(Lookups):
 
     @in_turn
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the next offset of each partition; OFFSET_INVALID while it is unknown; an error if it is not assigned."""
+        """Return each partition's next offset; OFFSET_INVALID while it is unknown, an error if it is not assigned."""
         self._check()
         given = topic_partitions("partitions", partitions)
         self._reading.settle()
@@ -444,7 +444,7 @@ class Consumer(Lookups):
         offsets: Sequence[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit `message`'s offset plus one, `offsets`, or what is stored; returns it if not asynchronous.
+        """Commit `message`'s offset plus one, `offsets`, or what is stored; return it if not asynchronous.
 
         Raises:
             KafkaException: synchronous: it failed, or there was nothing to commit (``_NO_OFFSET``).
@@ -519,7 +519,7 @@ class Consumer(Lookups):
 
     @in_turn
     def memberid(self) -> str | None:
-        """This consumer's id in its group; None before a classic member has joined.
+        """Return this consumer's id in its group; None before a classic member has joined.
 
         A consumer that has lost its place joins again under another id.
         """
@@ -529,7 +529,7 @@ class Consumer(Lookups):
     # The end
 
     def close(self) -> None:
-        """Commit stored offsets if they are committed automatically, leaves the group, and give everything back.
+        """Commit stored offsets if they are committed automatically, leave the group, and give everything back.
 
         Twice is harmless, also from two threads. Wait up to half a minute for the object store, and for callbacks that
         other threads run. Offsets that are not committed by then are given up, with a warning, and never committed.

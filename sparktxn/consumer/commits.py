@@ -132,7 +132,7 @@ class Commits:
         return offsets if self._settings.enable_auto_commit and not self.held else []
 
     def commit_on_its_own(self) -> None:
-        """The automatic commit, alongside the caller: a failure is reported and logged, and tried again by the next
+        """Commit automatically, alongside the caller: a failure is reported and logged, and tried again by the next
         one.
 
         It is left out while an earlier one is under way.
@@ -151,7 +151,7 @@ class Commits:
         return True
 
     def commit_at_last(self) -> None:
-        """The automatic commit before partitions go: behind those that are under way."""
+        """Commit automatically before partitions go: behind the commits that are under way."""
         stored = self.stored()
         if self._settings.enable_auto_commit and stored and not self.held:
             self.commit_beside(stored)
@@ -192,7 +192,7 @@ class Commits:
                     self._settings.on_commit(error, offsets)
 
     def _work(self) -> None:
-        """Makes, on the one worker, all commits that have been asked for: they share an entry if they can."""
+        """Make, on the one worker, all commits that have been asked for: they share an entry if they can."""
         begun: list[_Commit] = []
         with self._offsets.limited(), self._turn:
             while self._asked:

@@ -100,7 +100,7 @@ class _OpenRange:
         return taken
 
     def give_back(self, rows: int) -> None:
-        """The last `rows` of what was taken last were not handed out: they come again."""
+        """Take back the last `rows` of what was taken last, which were not handed out: they come again."""
         self._row -= rows
 
 
@@ -260,7 +260,7 @@ class Fetcher:
         return True
 
     def _work(self, fetch: _Fetch) -> None:
-        """What a worker does; it touches nothing but `fetch` and what that names."""
+        """Fetch, on a worker, which touches nothing but `fetch` and what that names."""
         try:
             if fetch.source is None:
                 self._open_range(fetch)
@@ -321,7 +321,7 @@ class Fetcher:
             fetch.passed_to = end
 
     def _open_history(self, fetch: _Fetch) -> None:
-        """An internal topic's range; what computes it is kept, so that a poll replays new entries alone."""
+        """Open an internal topic's range; what computes it is kept, so that a poll replays new entries alone."""
         key = fetch.progress.key
         tasks = self._plan(fetch.view, key, fetch.passed_to, fetch.end_offset)
         if not tasks:

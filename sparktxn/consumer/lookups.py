@@ -62,7 +62,7 @@ class Lookups(WithoutCredentials):
     def offsets_for_times(
         self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0
     ) -> list[TopicPartition]:
-        """For each partition, whose offset holds a time in milliseconds, the first offset that is not older.
+        """Return, for each partition and the time in its offset (milliseconds), the first offset that is not older.
 
         OFFSET_END where there is none; the end for OFFSET_END, and the start for OFFSET_BEGINNING.
 

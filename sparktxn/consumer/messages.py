@@ -14,7 +14,7 @@ __all__ = ["internal_messages_of", "messages_of"]
 
 
 def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Message]:
-    """Return the batch's rows, all of one partition, as messages; made column by column, which is what makes it fast."""
+    """Return the batch's rows, all of one partition, as messages; made column by column, which makes it fast."""
     if not batch.num_rows:
         return []
     log_append = batch.column("timestampType")[0].as_py() == LOG_APPEND_TIME
@@ -34,7 +34,7 @@ def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Messa
 
 
 def internal_messages_of(batch: pa.RecordBatch, topic: str) -> list[Message]:
-    """Return the rows of an internal topic as messages: key and value are JSON, the value is None for what was removed."""
+    """Return the rows of an internal topic as messages: key and value are JSON, the value of a removal is None."""
     messages: list[Message] = []
     timestamps_ms = batch.column("_timestamp").cast(pa.int64()).to_pylist()
     for row, timestamp_ms in zip(batch.to_pylist(), timestamps_ms, strict=True):

@@ -167,7 +167,7 @@ class Reading:
             self._chunk = None
 
     def give_back(self) -> None:
-        """Settles, and takes back the messages that were not handed out."""
+        """Settle, and take back the messages that were not handed out."""
         self.settle()
         if self._chunk is not None:
             self._chunk.source.give_back(len(self.ready))
@@ -259,7 +259,7 @@ class Reading:
         return chunk
 
     def more_in_view(self, rows_max: int) -> Chunk | None:
-        """Return the next rows of the pinned view, if a worker has them, or finds them in a moment."""
+        """Return the next rows of the pinned view, if a worker has them, or will find them in a moment."""
         gathering = Deadline(self._log.clock, _GATHER_S)
         while True:
             self._arrived.clear()
@@ -287,7 +287,7 @@ class Reading:
     # Polls of the log
 
     def look_again(self) -> None:
-        """What is read has changed: the next call polls the log first, whatever a poll under way may find."""
+        """Make the next call poll the log first, whatever a poll under way may find: what is read has changed."""
         self._look_forced = True
         self._needs_offsets = True
         self._look_at_s = 0.0
@@ -295,7 +295,7 @@ class Reading:
             self._look.is_wanted = False
 
     def look_soon(self) -> None:
-        """The group's state is about to change: poll the log again once the commits under way have ended."""
+        """Poll the log again once the commits under way have ended: the group's state is about to change."""
         self._needs_commits = True
         self._look_at_s = self._looked_at_s = 0.0
 
@@ -363,7 +363,7 @@ class Reading:
         self._pick_up_look()
 
     def _work(self, look: _Look) -> None:
-        """What a worker does; it touches nothing but `look`."""
+        """Poll the log, on a worker, which touches nothing but `look`."""
         try:
             with self._log.within(_LOOK_TIMEOUT_S):
                 if look.commits is not None:
@@ -384,7 +384,7 @@ class Reading:
             self._arrived.set()
 
     def _pick_up_look(self) -> None:
-        """Pin the view that a worker has found, follows the subscription in it, and find every partition's place."""
+        """Pin the view that a worker has found, follow the subscription in it, and find every partition's place."""
         look = self._look
         if look is None or not look.ended:
             return
@@ -565,7 +565,7 @@ class Reading:
             self.events.append(ErrorMessage(topic, partition, None, None, None, None, 0, 0, KafkaError(code, reason)))
 
     def _tell_unavailable(self, error: StoreUnavailable | OutcomeUnknown) -> None:
-        """As librdkafka does: poll() tries again, and a user that wants to know has set error_cb."""
+        """Report to error_cb alone, as librdkafka does: poll() tries again."""
         self._look_at_s = max(self._look_at_s, self._now_s() + self._idle_s)
         _LOGGER.warning("the store did not answer, trying again: %s", error)
         if self._settings.error_cb is not None:

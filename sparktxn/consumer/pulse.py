@@ -139,7 +139,7 @@ class Pulse:
         """When a poll should call `beat`; never, where a thread does."""
 
     def add(self, life: Life) -> None:
-        """Look after a member that has joined."""
+        """Keep alive a member that has joined."""
         with self._lock:
             self._lives.add(life)
             if not self._is_running:
@@ -256,7 +256,7 @@ class Pulse:
     # The others
 
     def _watch(self, group_id: str, group: _Group, lives: Sequence[Life]) -> None:
-        """Look for members of other processes that are silent, and propose that they expire.
+        """Find members of other processes that are silent, and propose that they expire.
 
         Raises:
             KafkaException: the store did not answer; nothing is known.

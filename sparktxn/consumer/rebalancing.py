@@ -294,7 +294,7 @@ class Rebalancing:
                     self._assignment.add(Progress(key, TopicPartition(*key).offset))
 
     def _lose(self) -> None:
-        """The group has gone on without this consumer: nothing that it has not committed can be committed."""
+        """Lose all partitions: the group continues without this consumer, and takes no commit of it any more."""
         is_member = self._membership.status is Status.MEMBER
         self._membership.move(Event.GONE)
         try:

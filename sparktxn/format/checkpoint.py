@@ -141,7 +141,7 @@ def digest(data: bytes) -> str:
 
 
 def state_digest(parts: Mapping[str, PartRef]) -> str:
-    """Return the digest of a state: of the names and digests of its parts, those that say where records are left out."""
+    """Return the digest of a state: of the names and digests of its parts, except those of segments."""
     lines = (f"{key} {ref.digest}\n" for key, ref in sorted(parts.items()) if not key.startswith(SEGMENTS_PREFIX))
     return digest("".join(lines).encode())
 

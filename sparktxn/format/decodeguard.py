@@ -132,7 +132,7 @@ def _pages(data: bytes, chunk: dict[int, Any]) -> tuple[int, int]:
 
 
 def _struct(data: bytes, position: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return (a struct in Thrift's compact form as {field: value}, where it ends). Every segment that is read passes here.
+    """Return (a struct in Thrift's compact form as {field: value}, where it ends). Every segment read passes here.
 
     Raises:
         TooLarge: it is nested too deep.
@@ -214,7 +214,7 @@ def _zigzag(data: bytes, position: int) -> tuple[int, int]:
 
 
 def check_arrow(data: bytes) -> int:
-    """Add up what the buffers of all record batches say they hold; how many rows they have.
+    """Add up what the buffers of all record batches say they hold; return how many rows they have.
 
     Raises:
         TooLarge: they hold too much, or cannot be followed.

@@ -224,7 +224,7 @@ def is_member_sign(name: str) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """Return `text` as one part of a name: bytes other than letters, digits, ``_`` and ``-`` as ``=XX``; a long one shortened.
+    """Return `text` as one part of a name: bytes except letters, digits, ``_``, ``-`` as ``=XX``; shortened if long.
 
     What a long one loses its SHA-256 replaces, so that no two texts have one name.
     """
@@ -241,7 +241,7 @@ def partition_folder(topic: str, topic_id: int, partition: int) -> str:
 
 
 def parse_partition_object(name: str) -> tuple[int, int, str] | None:
-    """Return (topic id, partition, name in the partition's folder) of an object of a partition; None for any other name."""
+    """Return (topic id, partition, name in its folder) of an object of a partition; None for any other name."""
     match = _PARTITION_OBJECT.fullmatch(name)
     return (int(match[1]), int(match[2]), match[3]) if match else None
 
@@ -281,7 +281,7 @@ def segment_object(folder: str, file_name: str, entry_number: int) -> str:
 
 
 def segments_born_from(folder: str, born: int) -> str:
-    """Return the text after which the names of a partition's segments sort that were born at `born` or later, and its runs."""
+    """Return the text after which a partition's runs, and its segments born at `born` or later, sort by name."""
     return folder + _padded(born)
 
 
@@ -297,7 +297,7 @@ def inline_segment(token: str) -> str:
 
 
 def carried_segment(file_name: str, entry_number: int) -> str:
-    """Return the name of inline segment `file_name` where a state names it whose entry was not the one that carries it."""
+    """Return the segment's name as the state stores it once another entry has carried it."""
     return f"{_padded(entry_number)}-{file_name}"
 
 
@@ -308,7 +308,7 @@ def is_inline(file_name: str) -> bool:
 
 
 def parse_carrier(file_name: str) -> int | None:
-    """Return the number of the entry that carries the records, from an inline segment's name; None if the name has none."""
+    """Return the number of the carrying entry in an inline segment's name; None if the name has none."""
     match = _INLINE.fullmatch(file_name)
     return int(match[1]) if match and match[1] else None
 

@@ -107,7 +107,7 @@ def _typed_schema(columns: Columns) -> pa.Schema:
 
 
 def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
-    """Return the declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
+    """Return a typed topic's declared columns as the log keeps them: checked, with types as `type_text` writes them.
 
     Raises:
         ConfigurationError: there are no columns, a name is empty, reserved or taken, or a type is not one that segments

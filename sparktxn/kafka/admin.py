@@ -270,7 +270,7 @@ class ConfigResource(arguments.Checked):
             self.set_config_dict[name] = value
 
     def add_incremental_config(self, config_entry: ConfigEntry) -> None:
-        """One more change to make."""
+        """Add one more change to make."""
         arguments.instance("config_entry", config_entry, ConfigEntry)
         self.incremental_configs.append(config_entry)
 

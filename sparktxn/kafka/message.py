@@ -155,11 +155,11 @@ class Message(metaclass=_MessageType):
         return self._latency_s
 
     def leader_epoch(self) -> int | None:
-        """Always None here: a partition has no leaders."""
+        """Return None, always: a partition has no leaders."""
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
-        """Always None here: there are no share groups."""
+        """Return None, always: there are no share groups."""
         return None
 
     def deserialized_key(self) -> Any:

@@ -103,7 +103,7 @@ class Log(Known):
         create: bool = False,
         check_clock: bool = False,
     ) -> Log:
-        """Open a store's log, to a confirmed state; with `create`, makes the store if there is none.
+        """Open a store's log, to a confirmed state; with `create`, make the store if there is none.
 
         With `check_clock`, nothing is written while `clock` is far from the store's; see `ClockCheck`.
 
@@ -187,7 +187,7 @@ class Log(Known):
         return self._follower.tail.checkpoint_entry
 
     def refresh(self, *, max_age_s: float = 0.0) -> int:
-        """Follow the log to its end, confirmed; the newest entry's number.
+        """Follow the log to its end, confirmed; return the newest entry's number.
 
         Nothing is read if that was last done up to `max_age_s` ago.
 
@@ -211,7 +211,7 @@ class Log(Known):
         return self._follower.read_by_s(entry)
 
     def born(self) -> int:
-        """Return the newest entry known, for a segment's name: read from the log if that knowledge is over a minute old."""
+        """Return the newest entry known, for a segment's name; poll the log if that is over a minute old."""
         self.refresh(max_age_s=_BORN_MAX_AGE_S)
         return self._follower.tail.entry
 
@@ -222,7 +222,7 @@ class Log(Known):
         entry: int | None = None,
         timestamp_ms: int | None = None,
     ) -> ReadView:
-        """Return the named topics (None: all) at the log's end, at `entry`, or at the last entry not after `timestamp_ms`.
+        """Return the named topics (None: all) at the log's end, `entry`, or the last entry not after `timestamp_ms`.
 
         The transactions that hold back its readers are watched, and aborted once their time-outs have passed. A caller
         that waits for their records only asks for the next view.
@@ -238,7 +238,7 @@ class Log(Known):
         return view
 
     def known_view(self) -> ReadView:
-        """Return all topics at the newest entry that this process knows to be final: after its own write nothing is asked.
+        """Return all topics at the newest entry known to be final here: after its own write nothing is asked.
 
         A caller that must see what other processes have written takes `view`.
 
@@ -254,7 +254,7 @@ class Log(Known):
         entry: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Snapshot:
-        """Return the records of the parts whose names start with one of `prefixes`; at which entry, and errors, as `view`."""
+        """Return the records of parts whose names start with one of `prefixes`; entry and errors as `view`."""
         return self._viewer.snapshot(prefixes, entry, timestamp_ms)
 
     def close(self) -> None:

@@ -94,7 +94,7 @@ class CopiedObjects(Struct, frozen=True):
 def tasks_of(
     source_uri: str, target_uri: str, objects: Iterable[ObjectToCopy], exists: Callable[[str], bool], objects_max: int
 ) -> Iterator[CopyTask]:
-    """Return tasks that copy `objects`, of about one size and at most `objects_max` each; `exists` says what exists."""
+    """Yield tasks that copy `objects`, of about one size and at most `objects_max` each; `exists` says what exists."""
     some: list[ObjectToCopy] = []
     size_bytes = 0
     limit = min(objects_max, _TASK_OBJECTS)

@@ -59,7 +59,7 @@ class ObjectStore(Protocol):
         """Return `get` of each name, in parallel where that helps."""
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Return bytes `start` (inclusive) to `end` (exclusive, clipped) of the object, or None if it does not exist."""
+        """Return bytes `start` (inclusive) to `end` (exclusive, clipped) of the object; None if it does not exist."""
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
         """Create the object if the name is free. Never empty, at most 48 MiB, and never visible in part.
@@ -80,7 +80,7 @@ class ObjectStore(Protocol):
         """
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
-        """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing.
+        """List the names directly in `folder` (which ends with ``/``), in any order: the cheapest listing.
 
         Only names that sort after `after`, a name in `folder`. Where they are few, the listing costs one request,
         however many names are before.

@@ -151,7 +151,7 @@ class LocalStore:
             raise _unavailable("write", path, error) from error
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
-        """Names of the objects directly in `folder` that sort after `after`."""
+        """List the names of the objects directly in `folder` that sort after `after`."""
         path = self._base + checked_prefix(folder)
         check_time("list", path)
         try:
@@ -255,7 +255,7 @@ class LocalStore:
             self._inside.add(folder)
 
     def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
-        """Write `data` to a hidden file next to `path`, on the disk if it is to be `durable`; (folder, file).
+        """Write `data` to a hidden file next to `path`, on the disk if it is to be `durable`; return (folder, file).
 
         Raises:
             StoreUnavailable: it could not; nothing is left behind.

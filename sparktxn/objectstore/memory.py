@@ -87,7 +87,7 @@ class MemoryStore:
             self._shelf.folders.setdefault(folder, {})[name] = stored
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
-        """Names of the objects directly in `folder` that sort after `after`."""
+        """List the names of the objects directly in `folder` that sort after `after`."""
         checked_prefix(folder)
         check_time("list", folder)
         with self._shelf.lock:
@@ -116,11 +116,11 @@ class MemoryStore:
                 self._shelf.folders.get(_folder_of(name), {}).pop(name, None)
 
     def make_durable(self, name: str) -> None:
-        """Nothing: memory does not outlive the process."""
+        """Do nothing: memory does not outlive the process."""
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Nothing: a put is faster than a lock."""
+        """Do nothing: a put is faster than a lock."""
         return nullcontext()
 
     def close(self) -> None:
-        """Nothing is held; the objects stay."""
+        """Do nothing: nothing is held, and the objects stay."""

@@ -132,7 +132,7 @@ class RemoteStore:
         self._ask("write", [key], lambda key: requests.write(key, data))
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
-        """Names of the objects directly in `folder` that sort after `after`."""
+        """List the names of the objects directly in `folder` that sort after `after`."""
         return [info.name for info in self._list(folder, deep=False, after=after) if info.name > after]
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
@@ -147,10 +147,10 @@ class RemoteStore:
             self._ask("delete", batch[:1], lambda _, batch=batch: requests.delete(batch))  # type: ignore[misc]
 
     def make_durable(self, name: str) -> None:
-        """Nothing: what a remote store has answered is durable."""
+        """Do nothing: what a remote store has answered is durable."""
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Nothing: writers may be on other machines."""
+        """Do nothing: writers may be on other machines."""
         return nullcontext()
 
     def close(self) -> None:
@@ -414,7 +414,7 @@ class _FsspecRequests:
 
 @functools.cache
 def _aws_session(profile: str | None) -> Any:
-    """Return AWS's own chain of credentials. Shared, because reading the service's description takes a tenth of a second."""
+    """Return AWS's own chain of credentials. Shared: reading the service's description takes a tenth of a second."""
     from aiobotocore.session import AioSession
 
     return AioSession(profile=profile)
@@ -447,7 +447,7 @@ def _response(error: BaseException) -> tuple[str, int]:
 
 
 def _outcome(error: BaseException) -> PutOutcome:
-    """Return what a failed create says; 409 says "not written, but try again", and the clients below have tried before it."""
+    """Return what a failed create says; 409 says "not written, try again", which the clients below have done."""
     code, status = _response(error)
     if status == 412 or code == "PreconditionFailed" or (not status and isinstance(error, FileExistsError)):
         return PutOutcome.EXISTS
@@ -532,7 +532,7 @@ def _parsed_value(name: str, value: Any, default: Any) -> Any:
 
 
 def _secrets(storage: Mapping[str, Any], *, inside_secret: bool = False) -> Iterator[str]:
-    """Return the values that must not be shown."""
+    """Yield the values that must not be shown."""
     for name, value in storage.items():
         secret = inside_secret or _SECRET.search(str(name)) is not None
         if isinstance(value, str) and value and secret:

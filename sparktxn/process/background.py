@@ -402,4 +402,4 @@ class InlineBackground:
         """Leave `work` to its owner's calls."""
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Nothing is under way."""
+        """Do nothing: nothing is under way."""

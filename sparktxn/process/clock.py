@@ -47,7 +47,7 @@ class Clock(Protocol):
         """Return seconds that only grow; the zero is arbitrary."""
 
     def sleep(self, seconds: float) -> None:
-        """Return after about `seconds`."""
+        """Sleep for about `seconds`."""
 
 
 class SystemClock:
@@ -62,7 +62,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps."""
+        """Sleep."""
         time.sleep(seconds)
 
 
@@ -75,14 +75,14 @@ class Ids(Protocol):
     """Unguessable names that never repeat."""
 
     def token(self) -> str:
-        """20 of the digits 0-9 and a-v: 100 random bits."""
+        """Return 20 of the digits 0-9 and a-v: 100 random bits."""
 
 
 class RandomIds:
     """Tokens from the operating system's random source."""
 
     def token(self) -> str:
-        """20 of the digits 0-9 and a-v: 100 random bits."""
+        """Return 20 of the digits 0-9 and a-v: 100 random bits."""
         return os.urandom(_TOKEN_LENGTH).translate(_DIGIT_OF_BYTE).decode()
 
 

@@ -72,7 +72,7 @@ class _Source:
             self._end(self._began, committed)
 
     def fail(self, producer: _Producer, error: BaseException, *, commits: bool) -> None:
-        """Return to where the block began, unless the transaction may still have been committed."""
+        """Go back to where the block began, unless the transaction may still have been committed."""
         state = producer.transaction_state
         if state is TransactionState.FATAL_ERROR:
             # A refusal has written nothing. After another error of a commit, the log may hold the transaction.

@@ -192,7 +192,7 @@ class Producer(Lookups):
         callback: DeliveryCallback | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> int:
-        """Queue many records, each a dictionary of produce()'s arguments; how many were queued.
+        """Queue many records, each a dictionary of produce()'s arguments; return how many were queued.
 
         A record that is refused gets its KafkaError as ``_error``; the others go on.
 
@@ -297,7 +297,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
-        """Take the transactional id over, once: fences an older producer and aborts what it left open.
+        """Take the transactional id over, once: fence an older producer and abort what it left open.
 
         With `keep_prepared` a prepared transaction is not aborted. If there is one, the state is PREPARED_TRANSACTION:
         complete_transaction(), commit_transaction() or abort_transaction() must follow (KIP-939).
@@ -359,7 +359,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
-        """End the prepared transaction: commits it if it is `prepared`, else aborts it.
+        """End the prepared transaction: commit it if it is `prepared`, else abort it.
 
         With none open it does nothing, so a coordinator may repeat it after every start: `prepared` was committed
         before, or is older than what was.
@@ -377,7 +377,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Commits: when it returns, the transaction is durable and every new reader sees all of it.
+        """Commit: when it returns, the transaction is durable and every new reader sees all of it.
 
         Raises:
             ProducerFenced: fatal; another producer, or a time-out, has ended this one.
@@ -392,7 +392,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, _own_time_s)
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Aborts: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
+        """Abort: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         seconds(timeout)
         try:
             self._transactional("abort_transaction").abort()
@@ -555,7 +555,7 @@ class Producer(Lookups):
         return topic
 
     def _may_wait(self, timeout_s: float) -> bool:
-        """Return True if poll() may do more than look: also without a timeout once the queue is full, or it would stay so."""
+        """Return True if poll() may do more than check: also without a timeout while the queue is full."""
         return timeout_s != 0 or len(self) >= self._settings.queue_messages_max
 
     def _flush_transaction(self) -> None:

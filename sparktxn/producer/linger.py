@@ -213,7 +213,7 @@ class Linger:
             self._publish_each(segments)
 
     def _publish_each(self, segments: list[PendingSegment]) -> None:
-        """One list a segment: a deleted topic then fails its own records only."""
+        """Publish in one list a segment: a deleted topic then fails its own records only."""
         for segment in segments:
             try:
                 self._outbox.publish(Operation.PUBLISH, [segment])

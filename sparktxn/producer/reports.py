@@ -46,7 +46,7 @@ class Reports:
             self._arrived.notify_all()
 
     def wake(self) -> None:
-        """Wake who waits, so that it looks again."""
+        """Wake who waits, so that it checks again."""
         with self._arrived:
             self._arrived.notify_all()
 
@@ -58,7 +58,7 @@ class Reports:
             return bool(self._queue)
 
     def serve(self) -> int:
-        """Call what is queued now, on this thread; how many were called. What a callback raises goes to the caller."""
+        """Call what is queued now, on this thread; return how many. What a callback raises goes to the caller."""
         served = 0
         with callers_own_time():
             for _ in range(len(self._queue)):

@@ -104,7 +104,7 @@ class Topics:
         return topic
 
     def find_wider(self, log: Log, name: str, partition: int) -> TopicBuffer:
-        """Return the topic with a partition that it did not have when it was looked up.
+        """Return the topic with a partition that it lacked when it was resolved.
 
         Raises:
             KafkaException: _UNKNOWN_PARTITION, it has not been given one since.

@@ -101,7 +101,7 @@ class Transactions:
     # --- the calls -----------------------------------------------------------------------------------------------
 
     def init(self, connect: Callable[[], tuple[Log, Outbox]], *, keep_prepared: bool = False) -> None:
-        """Take the transactional id over: fences older producers and aborts what they left open.
+        """Take the transactional id over: fence older producers and abort what they left open.
 
         With `keep_prepared` a prepared transaction stays, and is this producer's to end.
         """
@@ -167,7 +167,7 @@ class Transactions:
                 )
 
     def prepare(self) -> PreparedTransaction:
-        """Publish what waits and prepare, in one list; what the end is decided by."""
+        """Publish what waits and prepare, in one list; return what the end is decided by."""
         with self._calls.call("prepare_transaction"):
             self._states.require("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION)
             if self.state is _S.IN_TRANSACTION:
@@ -185,7 +185,7 @@ class Transactions:
             return self._prepared
 
     def complete(self, prepared: PreparedTransaction) -> None:
-        """Commit the prepared transaction if it is `prepared`, else aborts it; with none open there is nothing to do.
+        """Commit the prepared transaction if it is `prepared`, else abort it; with none open there is nothing to do.
 
         Raises:
             KafkaException: INVALID_TXN_STATE: `prepared` has been aborted.
@@ -213,7 +213,7 @@ class Transactions:
             self._commit()
 
     def abort(self) -> None:
-        """Drop what was not published, and ends what was."""
+        """Drop what was not published, and end what was."""
         with self._calls.call("abort_transaction"):
             allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
             self._states.require("abort_transaction", *allowed)
@@ -258,12 +258,12 @@ class Transactions:
         self._ended()
 
     def _take_next_identity(self, results: list[CommandResult]) -> None:
-        """Ending a prepared transaction takes the next epoch."""
+        """Take the next epoch, as the end of a prepared transaction does."""
         if results and results[-1].producer_id != NO_PRODUCER_ID:
             self._opened().take_identity(ProducerIdAndEpoch(results[-1].producer_id, results[-1].producer_epoch))
 
     def _check_completed(self, prepared: PreparedTransaction) -> None:
-        """Nothing is open: what `prepared` names has been committed or aborted before. Only the former is as wanted."""
+        """Pass if what `prepared` names was committed before, not aborted; nothing is open."""
         log = self._log
         assert log is not None  # narrows the type: this producer is initialised
         log.refresh()
@@ -551,7 +551,7 @@ class _Classified:
         self._operation = operation
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, CommandRefused):

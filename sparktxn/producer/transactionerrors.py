@@ -88,7 +88,7 @@ BUMPING_CODES: Final = frozenset(
 
 
 def failure_of(refused: CommandRefused, operation: Operation) -> tuple[Failure, KafkaException]:
-    """Return what a refusal means in an operation, and the exception that reports it: with librdkafka's code and flags."""
+    """Return what a refusal means in an operation, and its exception, with librdkafka's code and flags."""
     code, reason = refused.error.code(), refused.error.str()
     default = Failure.FATAL if operation is Operation.INIT else Failure.ABORT
     failure = FAILURES[operation].get(code, default)

@@ -27,7 +27,7 @@ class AbortedRanges:
         return ranges[first:last]
 
     def kept(self, segment: SegmentRef, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
+        """Return the segment's visible offsets from `start` to `end`, as (start, end) ranges in order."""
         position = max(start, segment.base_offset)
         end = min(end, segment.end_offset)
         if not self._by_producer:

@@ -90,7 +90,7 @@ def known_columns(topic_schema: Columns | None) -> pa.Schema:
 
 
 def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the schema of what `reader.read` gives: of `columns` in that order, or of all but the transaction's (None).
+    """Return the schema of what `reader.read` gives: of `columns` in order, or of all but the transaction's (None).
 
     Raises:
         ConfigurationError: the topic has no such column, or one is named twice.

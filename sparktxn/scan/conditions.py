@@ -146,7 +146,7 @@ def _compared(column: Any, operator: str, value: Any) -> Any:
 
 
 def _compared_with_nan(column: Any, operator: str) -> Any:
-    """Return NaN is equal to itself and greater than all else."""
+    """Compare like Spark: NaN is equal to itself and greater than all else."""
     is_nan = pc.is_nan(column)
     if operator in ("<", "!="):
         return pc.invert(is_nan)

@@ -225,7 +225,7 @@ _ROWS: Final = {
 
 
 def kafka_name(status: TransactionStatus) -> str:
-    """As Kafka's tools print it: ``CompleteCommit``."""
+    """Return the name that Kafka's tools print: ``CompleteCommit``."""
     return "".join(word.capitalize() for word in status.name.split("_"))
 
 

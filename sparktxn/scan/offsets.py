@@ -73,7 +73,7 @@ def offset_for_time(
 def _candidates(
     objects: ObjectStore, view: PartitionView, timestamp_ms: int, start: int, end: int
 ) -> Iterator[SegmentRef]:
-    """Yield the segments in offset order whose newest record is new enough; only the manifests of such runs are loaded."""
+    """Yield the segments in offset order whose newest record is new enough; only such runs' manifests are loaded."""
     parts: list[ManifestRef | SegmentRef] = [*view.sealed, *view.segments, *(each.run for each in view.rewritten)]
     read_end = start
     for part in sorted(parts, key=attrgetter("base_offset")):

@@ -261,7 +261,7 @@ def _absent(objects: ObjectStore, view: PartitionView) -> Callable[[str], StoreE
 
 
 def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> tuple[AbortedTransaction, ...]:
-    """Return the aborted transactions with records from offset `start` to `end` (exclusive), in the order of their ends.
+    """Return the aborted transactions with records from offset `start` to `end` (exclusive), ordered by their ends.
 
     A transaction is in the index of the run where it ended, so runs after the range are read too. This ends at a
     transaction whose last stable offset shows that none older was still open (kafka TransactionIndex.collectAborted).

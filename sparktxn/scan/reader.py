@@ -375,7 +375,7 @@ class _Assembly:
     def _joined(
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of several parts of one file, together: their number costs little more than that of their rows."""
+        """Yield the rows of several parts of one file, together: many parts cost little more than their rows."""
         ends = pa.array(accumulate([each.row_count for each in kept]), pa.int64())
         rows_count = ends[-1].as_py()
         columns = {}
@@ -463,5 +463,5 @@ def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
 
 
 def _entry_timestamps(segment: SegmentRef, start: int, end: int) -> pa.Array:
-    """Return LogAppendTime: every record has the greatest timestamp of its segment."""
+    """Return LogAppendTime's column: every record has the greatest timestamp of its segment."""
     return pa.repeat(pa.scalar(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)

@@ -185,7 +185,7 @@ def _joined_inline(
 
 
 def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:
-    """Run of files to fetch together: the first alone, so that the first rows come soon, then ever more."""
+    """Yield runs of files to fetch together: the first alone, for early first rows, then ever more."""
     position, count_max = 0, 1
     while position < len(files):
         end, size_bytes = position, 0

@@ -148,7 +148,7 @@ class Buffers:
             return self._buffered() + self._leaving()
 
     def buffered(self) -> int:
-        """Records that are in no segment yet."""
+        """Count the records that are in no segment yet."""
         with self._lock:
             return self._buffered()
 
@@ -163,7 +163,7 @@ class Buffers:
             return bool(self._segments) or self._buffered() > 0
 
     def not_stored(self) -> int:
-        """Records that no entry is known to hold, those that are uploaded among them."""
+        """Count the records that no entry is known to hold, uploaded ones among them."""
         with self._lock:
             return self._buffered() + sum(segment.record_count for segment in self._segments)
 

@@ -203,7 +203,7 @@ class PendingSegment:
             return self.staged.size_bytes
 
     def finish(self) -> StagedSegment:
-        """Return the uploaded segment: waits for the background, or uploads on this thread; again after an error.
+        """Return the uploaded segment: wait for the background, or upload on this thread; again after an error.
 
         An upload that the deadline might cut short is left to the background, where it goes on for the next call.
 
@@ -280,7 +280,7 @@ class PendingSegment:
         return reports
 
     def failed(self, error: KafkaError) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
-        """Return the reports of its records, all with `error`; its records are let go."""
+        """Return the reports of its records, all with `error`; let its records go."""
         now_ms = self._uploads.clock.wall_ms()
         return [
             self._report(row, error, None, (TIMESTAMP_CREATE_TIME, row[2]), now_ms)

@@ -121,7 +121,7 @@ def pairs_of(array: pa.MapArray) -> pa.ListArray:
 
 
 def _list_bytes(array: pa.ListArray) -> pa.Array:
-    """Per list the difference of the running total of its items' bytes at its two ends."""
+    """Return, per list, the difference of the running total of its items' bytes at its two ends."""
     lengths = pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0)
     ends = pc.cumulative_sum(lengths)
     totals = pa.concat_arrays([_repeat(0, 1), pc.cumulative_sum(record_bytes(array.flatten()))])

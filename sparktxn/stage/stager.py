@@ -144,7 +144,7 @@ class SegmentStager:
             raise
 
     def finish(self) -> list[StagedSegment]:
-        """Upload what waits; all segments by topic and partition, those of a partition in the order of its rows.
+        """Upload what waits; return all segments by topic and partition, each partition's in the order of its rows.
 
         With `inline_bytes`, small ones are encoded and not uploaded.
 

@@ -26,7 +26,7 @@ __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_produ
 
 
 def init_producer_id(delta: Delta, command: InitProducerId, context: Context) -> CommandResult | Refusal:
-    """Give a producer its id and epoch, and ends what an earlier producer of the id has left open (K01 to K15)."""
+    """Give a producer its id and epoch, and end what an earlier producer of the id has left open (K01 to K15)."""
     if known := remembered(delta, context, command.request_id):
         return known
     if command.keep_prepared and (command.transactional_id is None or command.producer_id != NO_PRODUCER_ID):
@@ -127,7 +127,7 @@ def _fence(delta: Delta, transaction: TransactionState, context: Context, reason
 
 
 def _end(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> TransactionState:
-    """Pass PREPARE_x and COMPLETE_x, and ends the transaction in every partition and group that it touched."""
+    """Pass PREPARE_x and COMPLETE_x, and end the transaction in every partition and group that it touched."""
     prepare = TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
     complete = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
     prepared = transition(transaction, prepare)

@@ -24,7 +24,7 @@ def request_key(request_id: str) -> StateKey:
 
 
 def remembered(delta: Delta, context: Context, request_id: str) -> CommandResult | None:
-    """Return what the request was answered when an entry applied it, marked as a duplicate; None if the window is past it."""
+    """Return the answer that the request got, marked as a duplicate; None if the window is past it."""
     window: RequestWindow | None = delta.get(request_key(request_id))
     oldest = context.entry - REQUEST_WINDOW
     for result in reversed(window.requests) if window else ():

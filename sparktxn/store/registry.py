@@ -98,7 +98,7 @@ def take_log_back(uri: str) -> None:
 
 
 def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
-    """This process's log of the store at `uri` under these options; release it when done.
+    """Return this process's log of the store at `uri` under these options; release it when done.
 
     Raises:
         ConfigurationError: the URI or an option is wrong.
@@ -201,7 +201,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:
-    """This process's object store at `uri`, without a log: for readers and writers of single objects.
+    """Return this process's object store at `uri`, without a log: for readers and writers of single objects.
 
     It is kept until the process ends.
     """

@@ -245,7 +245,7 @@ class Store(NoCopies):
     def ranges(
         self, view: ReadView, *, isolation: Isolation = "read_committed"
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """Return the ranges of a read in offset order: from each partition's log start to its last stable, or last, offset."""
+        """Return the ranges of a read in offset order: from each partition's log start to its last (stable) offset."""
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, ISOLATIONS)
         return {
@@ -263,7 +263,7 @@ class Store(NoCopies):
         rows_per_task: int | None = None,
         by_segment: bool = False,
     ) -> list[ReadTask]:
-        """Self-contained tasks that read the ranges in offset order; any process runs them with `read_task`.
+        """Return self-contained tasks that read the ranges in offset order; any process runs them (`read_task`).
 
         An end past what the isolation level sees is lowered to it. `plan_view` returns all that is committed, and says
         what `by_segment` means.
@@ -354,7 +354,7 @@ class Store(NoCopies):
     def plan_table(
         self, table: str, selection: TableSelection | None = None, *, timeout_s: float | None = None
     ) -> list[TableTask]:
-        """Return tasks that give rows of a system table, a name in SYSTEM_TABLES; any process reads them (`read_table_task`).
+        """Return tasks that give rows of a system table in SYSTEM_TABLES; any process reads them (`read_table_task`).
 
         Raises:
             ConfigurationError: there is no such table, or the last entry to list is not in the log.
@@ -367,7 +367,7 @@ class Store(NoCopies):
 
     @in_time("timeout_s", _clock_of)
     def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:
-        """Return the entry that committed a transaction, named as the table ``entries`` names it or as ``queryId:batchId``.
+        """Return the entry that committed a transaction, named as in the table ``entries`` or as ``queryId:batchId``.
 
         Raises:
             ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
@@ -429,7 +429,7 @@ class Store(NoCopies):
         order: Order | None = None,
         isolation: Isolation = "read_committed",
     ) -> int | None:
-        """Return the first offset of a record that `plan_view` reads and that is not older than `timestamp_ms`, or None."""
+        """Return the first offset of a record that `plan_view` reads and that is not before `timestamp_ms`, or None."""
         self._check()
         arguments.instance("partition", partition, PartitionView)
         order = checked_order(order, isolation)
@@ -445,7 +445,7 @@ class Store(NoCopies):
         max_age_ms: int = 0,
         timeout_s: float | None = None,
     ) -> StagePlan:
-        """Return what other processes need to stage records for these topics, as this process has read it up to so long ago.
+        """Return what other processes need to stage records for these topics, as read here up to so long ago.
 
         `partition_key` is the column that chooses the partitions of a typed topic whose setting ``partition.key`` says
         none.

@@ -28,4 +28,4 @@ class StrictBackground:
         """Leave `work` to its owner's calls."""
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Nothing is under way."""
+        """Do nothing: nothing is under way."""

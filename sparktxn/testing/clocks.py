@@ -33,5 +33,5 @@ class SeededIds:
         self._random = Random(seed)
 
     def token(self) -> str:
-        """20 of the digits 0-9 and a-v."""
+        """Return 20 of the digits 0-9 and a-v."""
         return f"{self._random.getrandbits(128) >> 48:020x}"

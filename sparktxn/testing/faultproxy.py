@@ -76,7 +76,7 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, fault: Fault, *, method: str, path: str = "", times: int = 1, delay_s: float = 1.0) -> None:
-        """The next `times` requests of `method` whose path holds `path` meet `fault`; earlier lines go first."""
+        """Let the next `times` requests of `method` to paths with `path` meet `fault`; earlier lines go first."""
         with self._lock:
             self._scripts.append(_Script(fault, method, path, times, delay_s))
 
@@ -92,7 +92,7 @@ class FaultProxy:
         return self
 
     def stop(self) -> None:
-        """Ends, and lets go of the requests that hang."""
+        """End, and let go of the requests that hang."""
         self._stopping.set()
         self._server.shutdown()
         self._server.server_close()
@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client that has gone away is what the faults are for."""
+        """Do nothing: a client that has gone away is what the faults are for."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -180,4 +180,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing on standard error."""
+        """Print nothing on standard error."""

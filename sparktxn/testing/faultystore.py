@@ -83,7 +83,7 @@ def at_operation(number: int, fault: Fault) -> Script:
 
 
 def _drop(put: Callable[[], object]) -> None:
-    """The `later` of a late put that never arrives."""
+    """Drop a late put: it never arrives."""
 
 
 class FaultyStore:
@@ -123,7 +123,7 @@ class FaultyStore:
         return self._read("list", prefix, lambda: self._inner.list(prefix, after))
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
-        """Names of the objects directly in `folder` that sort after `after`."""
+        """List the names of the objects directly in `folder` that sort after `after`."""
         return self._read("list_names", folder, lambda: self._inner.list_names(folder, after))
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
@@ -161,14 +161,14 @@ class FaultyStore:
         self._write("make_durable", name, lambda: self._inner.make_durable(name))
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Nothing: an advisory lock would only hide schedules."""
+        """Do nothing: an advisory lock would only hide schedules."""
         return nullcontext()
 
     def close(self) -> None:
-        """Nothing: `inner` belongs to the caller that made it."""
+        """Do nothing: `inner` belongs to the caller that made it."""
 
     def _next(self, verb: str, name: str) -> Fault:
-        """Return the fate of the next operation; dies here if it is to die before."""
+        """Return the fate of the next operation; die here if it is to die before."""
         if self._dead:
             raise Died
         operation = Operation(len(self.operations) + 1, verb, name)
@@ -180,7 +180,7 @@ class FaultyStore:
         return fault if fault.means_something_for(verb) else Fault.NONE
 
     def _after(self, fault: Fault) -> None:
-        """What happens to the process between the operation and its answer."""
+        """Let the process meet its fault between the operation and its answer."""
         self._die_if(fault is Fault.DIE_AFTER)
         if fault is Fault.SLOW:
             self._pause()

@@ -60,7 +60,7 @@ class Truth(Protocol):
 def race(
     opening: Opening, racer: int, names: Sequence[str], width: int, start: threading.Barrier, answers: Any
 ) -> None:
-    """One racer: tries to create every name with its own bytes, `width` names at a time, all racers at once.
+    """Try, as one racer, to create every name with its own bytes, `width` names at a time, all racers at once.
 
     Puts (racer, outcomes by name) into the queue `answers`.
     """

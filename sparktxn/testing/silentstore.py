@@ -76,7 +76,7 @@ class SilentStore:
         return self._inner.list(prefix, after)
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
-        """Names of the objects directly in `folder` that sort after `after`."""
+        """List the names of the objects directly in `folder` that sort after `after`."""
         self._await("list", folder)
         return self._inner.list_names(folder, after)
 
@@ -86,14 +86,14 @@ class SilentStore:
         self._inner.delete(names)
 
     def make_durable(self, name: str) -> None:
-        """Nothing: what was answered is durable."""
+        """Do nothing: what was answered is durable."""
 
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Nothing: writers may be on other machines."""
+        """Do nothing: writers may be on other machines."""
         return nullcontext()
 
     def close(self) -> None:
-        """Nothing: `inner` belongs to the caller."""
+        """Do nothing: `inner` belongs to the caller."""
 
     def _await(self, verb: str, name: str, timeout_s: float | None = None) -> None:
         check_time(verb, name)

@@ -63,7 +63,7 @@ _Kind = TypeVar("_Kind")
 
 
 def described(value: object) -> str:
-    """Return what an error shows of `value`: its type, and the value itself if that is short and not a record's content.
+    """Return what an error shows of `value`: its type, and the value if it is short and no record's content.
 
     >>> described(5.0), described(b"secret"), described(10**400), described("\\ud800")
     ('5.0 (float)', 'bytes of length 6', 'a number of 1329 bits (int)', "'\\\\ud800' (str)")

@@ -187,7 +187,7 @@ def _unread_bytes(file: MergedFile) -> int:
 def _within(
     spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], whole: Sequence[ReadTask], schema: StructType
 ) -> DataFrame:
-    """Return the rows of ranges of offsets, each of the file that its task names, and all rows of the files of `whole`."""
+    """Return the rows of ranges of offsets, each in its task's file, and all rows of the files of `whole`."""
     tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
     places = {file: place for place, file in enumerate(tasks)}
     offset = _column(names.reserved_name(names.OFFSET, ranges[0][0].schema))
@@ -246,7 +246,7 @@ def _log_columns(task: ReadTask) -> set[str]:
 def _with_shared(
     spark: SparkSession, rows: DataFrame, keyed: Iterable[tuple[ReadTask, int]], columns: Sequence[str], by: _Key
 ) -> DataFrame:
-    """Return `rows` with `columns`, which all rows of a segment share; each task has the number of its group in `by`."""
+    """Return `rows` with `columns`, which all rows of a segment share; `by` has the group number of each task."""
     tables = []
     for task, number in keyed:
         keys = {
@@ -260,7 +260,7 @@ def _with_shared(
 
 
 def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
-    """Yield the rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
+    """Return the rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
     target = arrow_of(schema)
     few = _few_rows(tasks, options, target)
     if few is not None:

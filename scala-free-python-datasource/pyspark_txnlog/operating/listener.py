@@ -107,7 +107,7 @@ class ProgressListener(StreamingQueryListener):
         self._publish()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing to read: the gauges stay as the last progress left them."""
+        """Do nothing: the gauges stay as the last progress left them."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Keep the last gauges, and that the query runs no more."""

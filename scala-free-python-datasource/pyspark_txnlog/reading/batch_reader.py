@@ -196,7 +196,7 @@ def plan_partitions(
     *,
     by_segment: bool = False,
 ) -> list[InputPartition]:
-    """Return the tasks of a read of `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
+    """Return the tasks that read `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
     rows_per_task = task_rows(rows_at_most(view, ranges), options)
     if options.order == "commit":
         entries = options.entries

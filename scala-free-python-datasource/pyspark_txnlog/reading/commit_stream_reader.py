@@ -53,7 +53,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
     """Where the last micro-batch ends, and how many transactions it has."""
 
     def initialOffset(self) -> Progress:
-        """Return where a new query starts: at `startingEntry`, after the newest entry for `latest`, or at the first one.
+        """Return where a new query starts: at `startingEntry`, for `latest` after the newest entry, or at the first.
 
         An offset or a time that an option gives for a partition is a lower bound: what lies below it is never read.
 

@@ -17,7 +17,7 @@ logger = logging.getLogger("sparktxn")
 
 
 def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHead | None:
-    """Return the head that the hint names, if it is whole; it may be old. `hint` saves reading the hint's object again."""
+    """Return the head that the hint names, if it is whole; it may be old. `hint` saves reading the hint again."""
     data = hint if hint is not None else objects.get(LAST_CHECKPOINT)
     named = decode_hint(data) if data is not None else None
     return read_head(objects, named.entry, named.checkpoint) if named is not None else None
@@ -53,7 +53,7 @@ def open_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHe
 def newest_head(
     objects: ObjectStore, *, at_most: int | None = None, excluded: frozenset[str] = frozenset()
 ) -> CheckpointHead | None:
-    """Return the newest whole head, by a listing; heads after entry `at_most` and checkpoints in `excluded` do not count."""
+    """Return the newest whole head by a listing, without heads after entry `at_most` and those in `excluded`."""
     found = []
     for name in objects.list_names(CHECKPOINTS):
         parsed = parse_checkpoint_head(name)

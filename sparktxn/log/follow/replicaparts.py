@@ -75,7 +75,7 @@ class StateParts:
         return min([self._head.entry, *(base for base in self._rebuilt.values() if base is not None)])
 
     def get(self, key: StateKey) -> Any:
-        """Return the record of `key`, or None; loads its part if this is the first touch.
+        """Return the record of `key`, or None; its part is loaded at the first touch.
 
         Raises:
             DamagedObject: the part cannot be read, or the state refuses a command of a deferred entry.
@@ -97,7 +97,7 @@ class StateParts:
         return None if part in self._behind else self._parts.get(part)
 
     def part(self, part: str) -> Records:
-        """Return all records of a part, by key; loads it if this is the first touch. The caller changes nothing in it."""
+        """Return all records of a part, by key, loaded at the first touch. The caller changes nothing in it."""
         if part in self._behind:
             self._read_behind(part)
         return self.part_applied(part)

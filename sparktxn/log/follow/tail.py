@@ -234,7 +234,7 @@ class Tail:
         self.bytes_since_checkpoint = 0
 
     def _load_part(self, part: str, ref: PartRef) -> LoadedPart:
-        """Return a part of the checkpoint; if it is gone or damaged, as another checkpoint has it, or one and the entries."""
+        """Return a part of the checkpoint; of a lost or damaged one what another, or one and the entries, gives."""
         try:
             return LoadedPart(read_part(self._objects, ref))
         except DamagedObject as damaged:

@@ -98,7 +98,7 @@ class Checkpointer:
             self._start(self._make)
 
     def after_refresh(self) -> None:
-        """Look for another process's checkpoint if much was read since the last one.
+        """Find another process's checkpoint if much was read since the last one.
 
         A process that only reads makes none. What it holds one by one is then sealed in the other's runs.
         """
@@ -179,7 +179,7 @@ class Checkpointer:
         return head
 
     def _adopt(self, head: CheckpointHead | None) -> bool:
-        """Stand on another process's checkpoint if it is newer than the present one, and confirmed; True if so.
+        """Adopt another process's checkpoint if it is newer than the present one, and confirmed; True if so.
 
         The store is not read while the lock is held.
 

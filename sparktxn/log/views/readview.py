@@ -100,7 +100,7 @@ def capture_view(
 
 
 def with_internal(view: ReadView, topics: Iterable[TopicState], first_entry: int) -> ReadView:
-    """Return `view` with internal topics, whose history begins with `first_entry`: they end where the view's entry ends."""
+    """Return `view` with internal topics, whose history begins with `first_entry` and ends with the view's entry."""
     named, partitions = dict(view.topics), dict(view.partitions)
     end = first_offset(view.entry + 1)
     start = min(first_offset(first_entry), end)

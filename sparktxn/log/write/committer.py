@@ -137,7 +137,7 @@ class Committer:
             self._round(ticket)
 
     def _wait_beside(self, ticket: QueuedList) -> None:
-        """What to do while others write: leave an intent, follow the log, and see whether it was taken up.
+        """Leave an intent while others write, follow the log, and see whether it was taken up.
 
         Raises:
             _Answered: it was.
@@ -152,7 +152,7 @@ class Committer:
             raise _Answered
 
     def _wait_for_turn(self, ticket: QueuedList) -> None:
-        """Where no lock orders the writers, let the owner of the oldest intent write; the others wait for its entry.
+        """Let the owner of the oldest intent write where no lock orders writers; the others wait for its entry.
 
         No process waits without end: the oldest intent may be that of a dead process.
 

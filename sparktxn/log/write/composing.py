@@ -166,7 +166,7 @@ class Composer:
             return Failed(error) if isinstance(error, DamagedObject) else failed(error), False
 
     def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
-        """Return what a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
+        """Return what a list does after what is in `delta`; its changes can be folded into the state once it is won."""
         outcome = apply_list(delta.get, commands, context)
         if isinstance(outcome, Applied):
             self._follower.tail.parts.load_for(outcome.changes)

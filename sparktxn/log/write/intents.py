@@ -128,7 +128,7 @@ class Intents:
         ticket.expire()
 
     def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
-        """Return how the log has settled a list of this process that is in an intent; None if it has not, and still may."""
+        """Return how the log has settled this process's list in an intent; None if it has not, and still may."""
         if ticket.intent is None:
             return None
         intent_id, base_entry = ticket.intent
@@ -156,7 +156,7 @@ class Intents:
     # Taking up
 
     def waiting(self, tail: Tail) -> list[WaitingList]:
-        """List of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
+        """Return others' lists that the entry after `tail` may settle, oldest first; none before a check is due."""
         if self._is_due():
             self._list()
         if not self._listed:
@@ -190,7 +190,7 @@ class Intents:
         return sum(name < own and self._is_open(name, tail) for name in self._listed)
 
     def _is_open(self, name: str, tail: Tail) -> bool:
-        """Return True if an intent may be waiting for its turn: its object may be there for a while after it was settled."""
+        """Return True if an intent may wait for its turn: its object may exist for a while after it was settled."""
         named = names.parse_intent(name)
         if named is None or self._read.get(name, name) is None:
             return False
@@ -226,7 +226,7 @@ class Intents:
             logger.debug("settled intents were not deleted: %s", error)
 
     def _is_due(self) -> bool:
-        """While intents are found, before every entry; else seldom enough to cost a lone writer next to nothing."""
+        """Return True before every entry while intents are found, else seldom: a lone writer pays next to nothing."""
         if self._listed_s is None:
             return True
         age_s = self._clock.monotonic_s() - self._listed_s

@@ -30,7 +30,7 @@ class CheckedList(NamedTuple):
 
 
 def checked_list(commands: Sequence[Command]) -> CheckedList:
-    """Encode the list and decodes it again.
+    """Encode the list and decode it again.
 
     Raises:
         CommandRefused: _INVALID_ARG: a member holds what an entry cannot, or what a reader takes for something else;

@@ -203,7 +203,7 @@ def pause(clock: Clock, seconds: float) -> None:
 
 
 def _found(ticket: QueuedList, flight: Flight, tail: Tail, context: Context, intents: Intents) -> Outcome | None:
-    """Return what has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
+    """Return what has become of a list in a sent body; None if it has taken no effect, and can be put again."""
     if ticket.intent is not None:
         return intents.known(ticket, tail, context)
     outcome = apply_list(tail.parts.get, ticket.commands, context)

@@ -55,7 +55,7 @@ def modified_ms(objects: ObjectStore, name: str) -> int | None:
 
 
 def rounding_ms(*times_ms: int) -> int:
-    """By how much a difference of these times may be too long: S3 gives whole seconds, rounded down."""
+    """Return by how much a difference of these times may be too long: S3 gives whole seconds, rounded down."""
     return _SECOND_MS - 1 if all(time_ms % _SECOND_MS == 0 for time_ms in times_ms) else 0
 
 
@@ -79,7 +79,7 @@ class ClockCheck:
         self._skew_ms = 0
 
     def check(self) -> None:
-        """Return if this machine's clock is near the store's.
+        """Pass if this machine's clock is near the store's.
 
         Raises:
             ClockSkewError: it is not; nothing may be written.

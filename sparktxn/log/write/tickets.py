@@ -60,7 +60,7 @@ class Ticket:
         return self._list.is_done()
 
     def wait(self) -> list[CommandResult]:
-        """Return the commands' results, in order; works on the log until they are known. May be called again after an error.
+        """Return the commands' results, in order; work on the log until they are known. Call it again after an error.
 
         Raises:
             CommandRefused: the state refuses a command; nothing was written.
@@ -76,7 +76,7 @@ class Ticket:
         return self.results
 
     def wait_once(self) -> list[CommandResult]:
-        """Return `wait`, for an owner that does not come back: it lets go of the list if the outcome is not known by then.
+        """Wait as `wait` does, for an owner that does not come back: let go of a list whose outcome is still unknown.
 
         Raises:
             CommandRefused, DamagedObject: as `wait`.

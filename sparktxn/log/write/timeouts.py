@@ -38,7 +38,7 @@ class Overdue(NamedTuple):
 
 
 def timeout_abort(overdue: Overdue) -> EndTxn:
-    """Return the command that aborts it, and nothing else: it names the producer, its epoch, and the transaction's number."""
+    """Return the command that aborts it, and nothing else: it names producer, epoch, and number of the transaction."""
     transaction = overdue.transaction
     return EndTxn(
         transaction.transactional_id,
@@ -74,7 +74,7 @@ class Observations:
         self._first_seen_s: dict[_Seen, float] = {}
 
     def overdue(self, transactions: Iterable[TransactionState], now_s: float) -> list[Overdue]:
-        """Return those that have been seen open for longer than their time-out; `transactions` are all that are watched now.
+        """Return those seen open for longer than their time-out; `transactions` are all that are watched now.
 
         One that is seen for the first time is noted, one that is not among them any more is forgotten.
         """
@@ -117,7 +117,7 @@ class Timeouts:
         self._observations = Observations()
 
     def look_if_due(self) -> None:
-        """Look in the background, at most once an interval. Costs a reading of the clock; never raises."""
+        """Check in the background, at most once an interval. Costs a reading of the clock; never raises."""
         if self._clock.monotonic_s() < self._look_at_s or not self._busy.acquire(blocking=False):
             return
         self._look_at_s = self._clock.monotonic_s() + self._interval_s

@@ -147,13 +147,13 @@ def _stored(
 
 
 def tasks_of(store_uri: str, schema: Columns, segments: Iterable[StoredSegment]) -> Iterator[SegmentsToCheck]:
-    """Return `segments` in tasks of about one size; those of one file that follow each other are in one task."""
+    """Yield `segments` in tasks of about one size; those of one file that follow each other are in one task."""
     for some in _packed((file, file[0].size_bytes) for file in _by_file(segments)):
         yield SegmentsToCheck(store_uri, schema, tuple(some))
 
 
 def older_tasks_of(store_uri: str, older: Iterable[ObjectToCopy]) -> Iterator[SegmentsToCheck]:
-    """Return objects that only older views read in tasks of about one size."""
+    """Yield objects that only older views read in tasks of about one size."""
     for some in _packed(([each], max(0, each.size_bytes)) for each in older):
         yield SegmentsToCheck(store_uri, None, (), tuple(some))
 
@@ -262,7 +262,7 @@ def _offset_problem(segment: StoredSegment, rows: pa.Table, column: str) -> Prob
 def partition_problems(
     folder: str, partition: PartitionState, segments: Sequence[SegmentRef], newest_entry: int
 ) -> Iterator[Problem]:
-    """Return what of a partition's segments, in offset order, contradicts the partition or each other.
+    """Yield what of a partition's segments, in offset order, contradicts the partition or each other.
 
     Offsets never overlap. Those that no segment has are of control records, or below the log start. A producer's
     sequences never come again within an epoch.

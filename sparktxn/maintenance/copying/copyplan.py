@@ -53,7 +53,7 @@ class CopyPlan(Struct):
     marker: ObjectToCopy | None = None
 
     def named_objects(self) -> Iterator[ObjectToCopy]:
-        """Yield what entries and checkpoints name: all of it must exist before one of those does."""
+        """Return what entries and checkpoints name: all of it must exist before one of those does."""
         return self.marks.objects(self.topics)
 
     def entries(self, after: int = 0) -> Iterator[ObjectToCopy]:

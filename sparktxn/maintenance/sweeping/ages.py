@@ -93,13 +93,13 @@ class Ages:
         return self._written_ms[entry]
 
     def _is_old(self, entry: int, duration_ms: int) -> bool:
-        """Return True if the store has held the entry for `duration_ms`; one that a vacuum deletes at this moment is old."""
+        """Return True if the store has held the entry for `duration_ms`; one that a vacuum now deletes is old."""
         written_ms = self._written(entry)
         # That a store rounds its times to whole seconds is nothing to an expiration.
         return written_ms is None or self._now_ms - written_ms >= duration_ms
 
     def _timestamp_ms(self, entry: int) -> int:
-        """Return the entry's timestamp; the greatest number behind the last one, the least for one that has been deleted."""
+        """Return the entry's timestamp; the greatest number after the last one, the least for a deleted one."""
         if entry > self._last:
             return _ALWAYS
         name = names.entry(entry)

@@ -235,7 +235,7 @@ class _Round:
     # what is idle
 
     def _idle_ids(self, transactions: Iterable[TransactionState]) -> list[TransactionState]:
-        """Return K46: between transactions, and unused for long.
+        """Return transactional ids that are between transactions and were unused for long (K46).
 
         What others outside rely on, a sink's batches and how a prepared transaction ended, only if a setting says so.
         """
@@ -253,7 +253,7 @@ class _Round:
         return found
 
     def _idle_producers(self) -> list[Command]:
-        """Return K69: by the age of the entry that holds the last record or marker.
+        """Return commands that forget idle producers, by the age of the entry of the last record or marker (K69).
 
         Times of records are the application's, and say nothing. Producers of partitions that do not exist any more are
         of no use.
@@ -297,7 +297,7 @@ class _Round:
         ]
 
     def _idle_offsets(self) -> Iterator[Command]:
-        """Yield offsets of groups that have had no members for long, and what is left of groups that have none (KIP-211).
+        """Yield offsets of groups long without members, and what is left of groups without any (KIP-211).
 
         An offset that was committed since counts from then on. One with a newer one in an open transaction stays. So do
         those of a group whose name is a transactional id with a sink's batches: they are where an import goes on.
@@ -339,7 +339,7 @@ def _expire(idle: TransactionState) -> Command:
 
 
 def _last_entry(producer: ProducerState, located: PartitionSegments) -> int:
-    """Return an entry that is not before the producer's last one in the partition; 0 if its records have been deleted."""
+    """Return an entry not before the producer's last one in the partition; 0 if its records have been deleted."""
     marked = max(producer.coordinator_epoch, 0)
     if not producer.batches:
         return marked

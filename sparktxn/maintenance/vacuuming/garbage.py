@@ -92,7 +92,7 @@ def find_garbage(
 
 
 def silent_signs(objects: ObjectStore, replay: Replay, before_ms: int) -> Iterator[ObjectInfo]:
-    """Return the signs of life of members that the state does not name, written before `before_ms`.
+    """Yield the signs of life of members that the state does not name, written before `before_ms`.
 
     A younger one may be of a member that has joined since. It decides nothing either way: its owner writes it again.
     """

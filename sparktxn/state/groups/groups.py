@@ -165,7 +165,7 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
 
 
 def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | Refusal:
-    """Return a prepared transaction takes no offsets: what it has noted may be repeated."""
+    """Let a prepared transaction take no offsets, except a repetition of what it has noted."""
     for offset in command.offsets:
         pending = _pending_of(delta, (command.group_id, offset.topic_id, offset.partition), command.producer_id)
         given = (offset.offset, offset.metadata, offset.leader_epoch)

@@ -134,7 +134,7 @@ def release_partitions(delta: Delta, command: ReleasePartitions, context: Contex
 
 
 def leave_group(delta: Delta, command: LeaveGroup, context: Context) -> CommandResult | Refusal:
-    """Take the member out of the group, or notes that it is away; a consumer that is no member has left."""
+    """Take the member out of the group, or note that it is away; a consumer that is no member has left."""
     if known := remembered(delta, context, command.request_id):
         return known
     roster = Roster(delta, context, command.group_id)
@@ -152,7 +152,7 @@ def leave_group(delta: Delta, command: LeaveGroup, context: Context) -> CommandR
 
 
 def expire_member(delta: Delta, command: ExpireMember, context: Context) -> CommandResult | Refusal:
-    """Take out a member that has been silent, or owes partitions, since what the proposer saw; else does nothing."""
+    """Take out a member that has been silent, or owes partitions, since what the proposer saw; else do nothing."""
     if command.reason not in (_SESSION, _REBALANCE):
         return Refusal(
             ErrorCode.INVALID_REQUEST, f"reason {command.reason!r} is not valid: expected 'session' or 'rebalance'"

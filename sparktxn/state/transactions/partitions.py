@@ -82,7 +82,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
 
 
 def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
-    """Return why a batch with the sequences of a stored one is no repetition of it: only what names the same segment is."""
+    """Return the refusal of a batch that has a stored one's sequences, but another segment or transaction."""
     if stored.transaction != command.transaction:
         return Refusal(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -158,7 +158,7 @@ def check_born(delta: Delta, segment: str, context: Context) -> Refusal | None:
 
 
 def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
-    """Return a batch of a transaction that has committed, or is prepared: stored before, or never.
+    """Return the answer to a batch of an ended or prepared transaction: stored before, or never.
 
     Of one that is not remembered nothing says which segment it named: `apply_list` checks the rest of its list.
     """

@@ -64,7 +64,7 @@ def _told(identity: ProducerIdAndEpoch, *, duplicate: bool = False) -> CommandRe
 
 
 def published_as(transaction: TransactionState) -> TransactionState:
-    """Return the transaction under the identity of its control records: that of a prepared one follows what prepared it."""
+    """Return the transaction under the identity that its control records bear: a prepared one's differs."""
     if transaction.prepared is None:
         return transaction
     epoch = marker_epoch(transaction.prepared.producer_epoch)
@@ -81,7 +81,7 @@ def with_outcome(transaction: TransactionState, committed: bool) -> TransactionS
 
 
 def repeated_end(delta: Delta, command: EndTxn) -> CommandResult | None:
-    """Return the answer to a producer that ends its prepared transaction once more, under the epoch before that end (K37).
+    """Return the answer to a producer that ends its prepared transaction again, under the epoch before that end (K37).
 
     None if that is not what the command is.
     """

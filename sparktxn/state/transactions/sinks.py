@@ -93,7 +93,7 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
 
 
 def _after_the_end(transaction: TransactionState, command: SinkBatchCommit) -> CommandResult | Refusal:
-    """Return a transaction that has committed, or is prepared, takes no batch: the one that it has noted may be repeated."""
+    """Let an ended or prepared transaction take no batch, except a repetition of the one that it has noted."""
     sink = transaction.sink if transaction.prepared is None else transaction.pending_sink
     if sink is not None and (sink.writer_id, sink.run_id) == (command.writer_id, command.run_id):
         noted = sink.batches[-1]

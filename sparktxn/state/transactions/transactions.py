@@ -105,7 +105,7 @@ def transition(current: TransactionState, status: TransactionStatus, /, **change
 def check_identity(
     delta: Delta, command: TransactionCommand, fenced_code: ErrorCode = ErrorCode.PRODUCER_FENCED
 ) -> TransactionState | Refusal:
-    """Return the transactional id's record, if the command comes from its current producer (K19, K20, K30, K31, K59)."""
+    """Return the transactional id's record, if its current producer sent the command (K19, K20, K30, K31, K59)."""
     if not command.transactional_id:
         return Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
