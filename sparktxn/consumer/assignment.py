@@ -38,7 +38,7 @@ class Progress:
         "began_at",
         "begins",
         "committed",
-        "eof_told_at",
+        "eof_reported_at",
         "halted",
         "key",
         "paused",
@@ -59,7 +59,7 @@ class Progress:
         self.paused = False
         self.halted = False
         self.retry_at_s = 0.0
-        self.eof_told_at = OFFSET_INVALID
+        self.eof_reported_at = OFFSET_INVALID
         self.started_from = NOT_STARTED
         self.begins = True
         self.began_at: int | None = None
@@ -79,7 +79,7 @@ class Progress:
         self.position = position
         self.halted = False
         self.retry_at_s = 0.0
-        self.eof_told_at = OFFSET_INVALID
+        self.eof_reported_at = OFFSET_INVALID
 
     def found(self, position: int) -> None:
         """Take the offset that the position means."""

@@ -65,4 +65,4 @@ def rewind(assignment: Assignment, reading: Reading, began: Bookmark) -> None:
         else:
             progress.store(place.offset, place.metadata, place.leader_epoch)
     assignment.take_turns(began.places)
-    reading.look_again()
+    reading.poll_again()

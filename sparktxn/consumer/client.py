@@ -189,7 +189,7 @@ class Consumer(Lookups):
 
     def _next(self) -> Message | None:
         while True:
-            may_read = self._keep_house()
+            may_read = self._do_upkeep()
             if self._reading.events:
                 return self._reading.events.popleft()
             if not may_read:
@@ -227,7 +227,7 @@ class Consumer(Lookups):
 
     def _next_table(self, num_records: int) -> pa.Table | None:
         while True:
-            may_read = self._keep_house()
+            may_read = self._do_upkeep()
             self._reading.give_back()
             self._raise_events()
             if not may_read:
@@ -335,7 +335,7 @@ class Consumer(Lookups):
                 raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, f"{partition} is assigned already"))
         for partition in partitions:
             self._assignment.add(Progress((partition.topic, partition.partition), partition.offset))
-        self._reading.look_again()
+        self._reading.poll_again()
 
     @in_turn
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
@@ -387,7 +387,7 @@ class Consumer(Lookups):
         self._reading.give_back()
         self._reading.discard(progress.key)
         progress.seek(partition.offset)
-        self._reading.look_again()
+        self._reading.poll_again()
 
     @in_turn
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -457,7 +457,7 @@ class Consumer(Lookups):
         self._reading.settle()
         chosen = self._commits.stored() if message is None and offsets is None else offsets_of(message, offsets)
         if asynchronous:
-            self._commits.commit_beside(chosen)
+            self._commits.begin_commit(chosen)
             return None
         return self._commits.commit(chosen)
 
@@ -515,7 +515,7 @@ class Consumer(Lookups):
         if not committed:
             rewind(self._assignment, self._reading, began)
         self._commits.held = False
-        self._reading.look_soon()
+        self._reading.poll_soon()
 
     @in_turn
     def memberid(self) -> str | None:
@@ -572,7 +572,7 @@ class Consumer(Lookups):
             raise RuntimeError("Consumer closed")
         self._fork.check("consumer")
 
-    def _keep_house(self) -> bool:
+    def _do_upkeep(self) -> bool:
         """See to commits, to the group and to callbacks. Return False if nothing may be handed out now.
 
         Raises:

@@ -110,7 +110,7 @@ class Commits:
         self._note(valid)
         return valid
 
-    def commit_beside(self, offsets: Sequence[TopicPartition]) -> None:
+    def begin_commit(self, offsets: Sequence[TopicPartition]) -> None:
         """Begin to commit `offsets`; `collect` reports the outcome."""
         valid = _valid(offsets)
         if not valid:
@@ -140,7 +140,7 @@ class Commits:
         self._schedule()
         stored = self.stored()
         if self._settings.enable_auto_commit and stored and not self._under_way and not self.held:
-            self.commit_beside(stored)
+            self.begin_commit(stored)
 
     def wait(self) -> bool:
         """Wait for all commits that are under way; False if the deadline came first."""
@@ -154,7 +154,7 @@ class Commits:
         """Commit automatically before partitions go: behind the commits that are under way."""
         stored = self.stored()
         if self._settings.enable_auto_commit and stored and not self.held:
-            self.commit_beside(stored)
+            self.begin_commit(stored)
 
     @property
     def is_under_way(self) -> bool:

@@ -48,7 +48,7 @@ _LOGGER: Final = logging.getLogger("sparktxn")
 
 _IDLE_S_MIN: Final = 0.002
 _CHUNK_ROWS_MAX: Final = 5_000
-_LOOK_TIMEOUT_S: Final = 30.0
+_POLL_TIMEOUT_S: Final = 30.0
 _GATHER_S: Final = 0.1
 """How long consume_arrow() waits for more rows once it has some."""
 _FOLLOW_S: Final = 0.5
@@ -59,7 +59,7 @@ _WAIT_S_MAX: Final = 0.5
 """How long a call waits for a worker before it sees to its other duties, such as the automatic offset commit."""
 
 
-class _Look:
+class _Poll:
     """One poll of the log, as a worker makes it: what is wanted, and what it has found.
 
     `commits` are offset commits to wait for before the group's offsets are read; None if they are not wanted. `life` is
@@ -131,11 +131,11 @@ class Reading:
         self._fetcher = Fetcher(log.objects, uri, settings, assignment, self._now_s, background, self._arrived.set)
         self._fetcher.on_advance(self._pass_over)
         self._chunk: Chunk | None = None
-        self._told: set[str | PartitionKey] = set()
-        self._look: _Look | None = None
+        self._reported: set[str | PartitionKey] = set()
+        self._poll: _Poll | None = None
         self._needs_offsets = True
-        self._look_forced = True
-        self._look_at_s = self._looked_at_s = 0.0
+        self._poll_forced = True
+        self._poll_at_s = self._polled_at_s = 0.0
         self._idle_s = _IDLE_S_MIN
         self._found = False
         self._view_expired = False
@@ -144,7 +144,7 @@ class Reading:
         self.is_waiting = False
         """True while other members owe partitions to this one: it polls more often."""
         self.is_behind = False
-        """True if the group's state gives more than was taken over: the next look may change the assignment."""
+        """True if the group's state gives more than was taken over: the next poll may change the assignment."""
         self.is_gathering = False
         """True while a call has taken messages that it has not returned: the assignment must not change meanwhile."""
         self.is_interrupted = False
@@ -224,21 +224,21 @@ class Reading:
         if self.subscription is None and not len(self._assignment):
             return None
         try:
-            self._pick_up_look()
-            if self._look is None and self._look_due():
-                self._begin_look()
-            while not self._look_forced and not self.events:
+            self._pick_up_poll()
+            if self._poll is None and self._poll_due():
+                self._begin_poll()
+            while not self._poll_forced and not self.events:
                 chunk = self.chunk_in_view(rows_max, bytes_max)
                 if chunk is not None:
                     return chunk
                 if self._fetcher.is_busy:
                     return None
-                self._tell_ends()
-                if not self._found or self._look is not None:
+                self._report_ends()
+                if not self._found or self._poll is not None:
                     return None
-                self._begin_look()
+                self._begin_poll()
         except (StoreUnavailable, OutcomeUnknown) as error:
-            self._tell_unavailable(error)
+            self._report_unavailable(error)
         return None
 
     def chunk_in_view(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
@@ -250,7 +250,7 @@ class Reading:
             if self._view_expired:
                 raise
             self._view_expired = True
-            self.look_again()
+            self.poll_again()
             self._fetcher.forget()
             return None
         if chunk is not None:
@@ -269,13 +269,13 @@ class Reading:
             self._arrived.wait(min(gathering.remaining_s() or 0.0, time_left_s() or _GATHER_S))
 
     def wait(self) -> bool:
-        """Wait for what a worker finds, or for the next look; False if the deadline comes first."""
+        """Wait for what a worker finds, or for the next poll; False if the deadline comes first."""
         remaining_s = time_left_s()
-        if self._look is not None or self._fetcher.is_busy:
+        if self._poll is not None or self._fetcher.is_busy:
             is_short = remaining_s is not None and remaining_s < _WAIT_S_MAX
             return self._arrived.wait(remaining_s if is_short else _WAIT_S_MAX) or not is_short
         now_s = self._now_s()
-        wait_s = max(_IDLE_S_MIN, self._look_at_s - now_s)
+        wait_s = max(_IDLE_S_MIN, self._poll_at_s - now_s)
         if self.subscription is None and not len(self._assignment):
             wait_s = self._settings.fetch_wait_ms_max / 1000
         if remaining_s is not None and remaining_s < wait_s:
@@ -286,36 +286,36 @@ class Reading:
 
     # Polls of the log
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """Make the next call poll the log first, whatever a poll under way may find: what is read has changed."""
-        self._look_forced = True
+        self._poll_forced = True
         self._needs_offsets = True
-        self._look_at_s = 0.0
-        if self._look is not None:
-            self._look.is_wanted = False
+        self._poll_at_s = 0.0
+        if self._poll is not None:
+            self._poll.is_wanted = False
 
-    def look_soon(self) -> None:
+    def poll_soon(self) -> None:
         """Poll the log again once the commits under way have ended: the group's state is about to change."""
         self._needs_commits = True
-        self._look_at_s = self._looked_at_s = 0.0
+        self._poll_at_s = self._polled_at_s = 0.0
 
     @property
     def follow_at_s(self) -> float:
         """When `follow_group` has work to do."""
-        return 0.0 if self._look is not None else self._looked_at_s + _FOLLOW_S
+        return 0.0 if self._poll is not None else self._polled_at_s + _FOLLOW_S
 
     def follow_group(self) -> None:
         """Poll the log for what the group's state says, also while there are messages to hand out."""
         if self.subscription is None:
             return
         try:
-            if self._look is not None and self._look.ended:
+            if self._poll is not None and self._poll.ended:
                 self.give_back()
-                self._pick_up_look()
-            if self._look is None and self._now_s() >= self._looked_at_s + _FOLLOW_S:
-                self._begin_look()
+                self._pick_up_poll()
+            if self._poll is None and self._now_s() >= self._polled_at_s + _FOLLOW_S:
+                self._begin_poll()
         except (StoreUnavailable, OutcomeUnknown) as error:
-            self._tell_unavailable(error)
+            self._report_unavailable(error)
 
     def discard(self, key: PartitionKey) -> None:
         """Drop what is under way for a partition; call `give_back` first."""
@@ -324,8 +324,8 @@ class Reading:
     def forget(self) -> None:
         """Drop all that is under way; call `give_back` first."""
         self._fetcher.forget()
-        self._told.clear()
-        self.look_again()
+        self._reported.clear()
+        self.poll_again()
 
     def watermarks_in_view(self, key: PartitionKey) -> tuple[int, int]:
         """Return (low, high) in the pinned view, or OFFSET_INVALID twice."""
@@ -334,20 +334,20 @@ class Reading:
             return OFFSET_INVALID, OFFSET_INVALID
         return view.log_start_offset, self._fetcher.end_offset(view)
 
-    def _look_due(self) -> bool:
+    def _poll_due(self) -> bool:
         now_s = self._now_s()
-        if now_s < self._look_at_s:
+        if now_s < self._poll_at_s:
             return False
-        if self._look_forced:
+        if self._poll_forced:
             return True
         if self._found:
-            return now_s >= self._looked_at_s + self._settings.fetch_wait_ms_max / 1000
+            return now_s >= self._polled_at_s + self._settings.fetch_wait_ms_max / 1000
         return True
 
-    def _begin_look(self) -> None:
+    def _begin_poll(self) -> None:
         """Let a worker poll the log, and take over what it has found if that is done at once."""
-        self._looked_at_s = self._now_s()
-        self._look_at_s = self._looked_at_s + self._idle_s
+        self._polled_at_s = self._now_s()
+        self._poll_at_s = self._polled_at_s + self._idle_s
         idle_s_max = max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000)
         self._idle_s = min(2 * self._idle_s, min(idle_s_max, _WAITING_S) if self.is_waiting else idle_s_max)
         self._found = False
@@ -355,95 +355,95 @@ class Reading:
         is_needed = self._needs_offsets or self._needs_commits or unresolved
         self._needs_commits = False
         life = self._membership.life if self.subscription is not None else None
-        look = _Look(
+        poll = _Poll(
             self._assignment.topics(), self.subscription, self._commits_under_way() if is_needed else None, life
         )
-        self._look = look
-        self._background.submit(lambda: self._work(look))
-        self._pick_up_look()
+        self._poll = poll
+        self._background.submit(lambda: self._work(poll))
+        self._pick_up_poll()
 
-    def _work(self, look: _Look) -> None:
-        """Poll the log, on a worker, which touches nothing but `look`."""
+    def _work(self, poll: _Poll) -> None:
+        """Poll the log, on a worker, which touches nothing but `poll`."""
         try:
-            with self._log.within(_LOOK_TIMEOUT_S):
-                if look.commits is not None:
-                    self._await(look.commits)
-                wanted, refusal = self._attend(look)
-                look.view = self._newest_view(look, wanted)
-            if look.life is not None:
-                look.group = self._membership.see(look.life)
+            with self._log.within(_POLL_TIMEOUT_S):
+                if poll.commits is not None:
+                    self._await(poll.commits)
+                wanted, refusal = self._attend(poll)
+                poll.view = self._newest_view(poll, wanted)
+            if poll.life is not None:
+                poll.group = self._membership.see(poll.life)
                 if refusal is not None:
-                    look.group = look.group._replace(refusal=refusal)
-            if look.commits is not None:
+                    poll.group = poll.group._replace(refusal=refusal)
+            if poll.commits is not None:
                 # After the member's state: the offsets are not older than what gives it a partition.
-                look.seen = self._offsets.see()
+                poll.seen = self._offsets.see()
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
-            look.error = error
+            poll.error = error
         finally:
-            look.ended = True
+            poll.ended = True
             self._arrived.set()
 
-    def _pick_up_look(self) -> None:
+    def _pick_up_poll(self) -> None:
         """Pin the view that a worker has found, follow the subscription in it, and find every partition's place."""
-        look = self._look
-        if look is None or not look.ended:
+        poll = self._poll
+        if poll is None or not poll.ended:
             return
-        if self.is_gathering and self._would_change(look):
+        if self.is_gathering and self._would_change(poll):
             self.is_interrupted = True
             return
-        self._look = None
-        if look.error is not None:
-            raise look.error
-        if not look.is_wanted or look.view is None:
+        self._poll = None
+        if poll.error is not None:
+            raise poll.error
+        if not poll.is_wanted or poll.view is None:
             return
-        view = look.view
-        self._told -= look.wanted
-        for topic in look.unknown:
-            self._tell_unknown_topic(topic)
-        self._look_forced = False
-        if look.group is not None:
-            # Calls back into user code, which may assign or seek: that asks for another look.
-            self._followed = look.group.member
+        view = poll.view
+        self._reported -= poll.wanted
+        for topic in poll.unknown:
+            self._report_unknown_topic(topic)
+        self._poll_forced = False
+        if poll.group is not None:
+            # Calls back into user code, which may assign or seek: that asks for another poll.
+            self._followed = poll.group.member
             before = {progress.key: progress for progress in self._assignment}
-            self._follow(look.group, view)
+            self._follow(poll.group, view)
             if before and any(before.get(progress.key) is not progress for progress in self._assignment):
                 # Read again: what was committed since is the place of a partition that was given anew.
-                look.seen = None
+                poll.seen = None
         self._fetcher.pin(view)
         self._needs_offsets = False
         for progress in self._assignment:
             if progress.key in view.partitions:
-                self._place(progress, view.partitions[progress.key], view, look.seen)
+                self._place(progress, view.partitions[progress.key], view, poll.seen)
             elif progress.key[0] in view.topics:
                 count = view.topics[progress.key[0]].partition_count
                 reason = f"topic {progress.key[0]!r} has partitions 0 to {count - 1}, not {progress.key[1]}"
-                self._tell_once(progress.key, ErrorCode.LOCAL_UNKNOWN_PARTITION, reason)
-        # What a callback has assigned outside this view takes another look.
+                self._report_once(progress.key, ErrorCode.LOCAL_UNKNOWN_PARTITION, reason)
+        # What a callback has assigned outside this view takes another poll.
         unplaced = any(progress.key not in view.partitions for progress in self._assignment)
-        self._look_forced = (self._look_forced and unplaced) or self._needs_offsets
+        self._poll_forced = (self._poll_forced and unplaced) or self._needs_offsets
 
     def _await(self, commits: list[threading.Event]) -> None:
         """Wait for this consumer's own commits: where it goes on must not be older than they are."""
         for ended in commits:
             if not ended.wait(time_left_s()):
-                raise OutcomeUnknown(f"an offset commit of this consumer has not ended in {_LOOK_TIMEOUT_S:g} s")
+                raise OutcomeUnknown(f"an offset commit of this consumer has not ended in {_POLL_TIMEOUT_S:g} s")
 
-    def _would_change(self, look: _Look) -> bool:
-        """Return True if the user's callbacks may run when `look` is picked up."""
-        if look.group is None or look.error is not None:
+    def _would_change(self, poll: _Poll) -> bool:
+        """Return True if the user's callbacks may run when `poll` is picked up."""
+        if poll.group is None or poll.error is not None:
             return False
-        now, before = look.group.member, self._followed
-        if now is None or before is None or look.group.refusal is not None or self.is_behind:
+        now, before = poll.group.member, self._followed
+        if now is None or before is None or poll.group.refusal is not None or self.is_behind:
             return True
         return (now.assigned, now.revoking) != (before.assigned, before.revoking)
 
-    def _attend(self, look: _Look) -> tuple[set[str], KafkaError | None]:
+    def _attend(self, poll: _Poll) -> tuple[set[str], KafkaError | None]:
         """Note in the group what this consumer subscribes to, on a worker.
 
         Return the topics to view, and why the group refuses this consumer, if it does.
         """
-        wanted, subscription = look.wanted, look.subscription
-        if subscription is None or look.life is None:
+        wanted, subscription = poll.wanted, poll.subscription
+        if subscription is None or poll.life is None:
             return wanted, None
         subscribed = set(subscription.names)
         if subscription.has_patterns:
@@ -452,11 +452,11 @@ class Reading:
             if not self._settings.exclude_internal_topics:
                 known += INTERNAL_TOPICS
             subscribed |= subscription.matching(known)
-        refusal = self._membership.attend(look.life, tuple(sorted(subscribed)))
+        refusal = self._membership.attend(poll.life, tuple(sorted(subscribed)))
         return wanted | subscribed, refusal
 
-    def _newest_view(self, look: _Look, wanted: set[str]) -> ReadView:
-        """Return the newest view of what `look` wants, on a worker."""
+    def _newest_view(self, poll: _Poll, wanted: set[str]) -> ReadView:
+        """Return the newest view of what `poll` wants, on a worker."""
         while True:
             try:
                 return self._log.view(sorted(wanted))
@@ -466,7 +466,7 @@ class Reading:
                 for topic in sorted(wanted):
                     if self._log.topic(topic) is None:
                         wanted.discard(topic)
-                        look.unknown.append(topic)
+                        poll.unknown.append(topic)
 
     def _place(self, progress: Progress, view: PartitionView, whole: ReadView, seen: OffsetsSeen | None) -> None:
         """Make the position an offset that the partition has."""
@@ -498,7 +498,7 @@ class Reading:
         if not progress.begins and logical is not None:
             return logical
         if seen is None:
-            # It is new in this view: the next look asks for the group's offsets too.
+            # It is new in this view: the next poll asks for the group's offsets too.
             self._needs_offsets = True
             return None
         committed = seen.committed_offset(*where)
@@ -508,7 +508,7 @@ class Reading:
         if not seen.is_stable(*where):
             return None
         if committed is not None and committed.offset > view.log_end_offset and self._log.entry > whole.entry:
-            # Committed by a consumer that has seen more than this view: the next look shows it.
+            # Committed by a consumer that has seen more than this view: the next poll shows it.
             return None
         self._offsets.start_from(progress, committed)
         return OFFSET_INVALID if committed is None else committed.offset
@@ -537,36 +537,36 @@ class Reading:
 
     # What is reported
 
-    def _tell_ends(self) -> None:
+    def _report_ends(self) -> None:
         if not self._settings.enable_partition_eof:
             return
         now_s = self._now_s()
         for progress in self._assignment.in_turn():
             view = self._fetcher.partition_view(progress.key)
-            if view is None or not progress.readable(now_s) or progress.eof_told_at == progress.position:
+            if view is None or not progress.readable(now_s) or progress.eof_reported_at == progress.position:
                 continue
             if progress.position >= self._fetcher.end_offset(view):
-                progress.eof_told_at = progress.position
+                progress.eof_reported_at = progress.position
                 reason = f"reached the end of the partition at offset {progress.position}"
                 error = KafkaError(ErrorCode.LOCAL_PARTITION_EOF, reason)
                 self.events.append(ErrorMessage(*progress.key, progress.position, None, None, None, 0, -1, error))
 
-    def _tell_unknown_topic(self, topic: str) -> None:
+    def _report_unknown_topic(self, topic: str) -> None:
         reason = (
             f"topic {topic!r} does not exist: "
             f"AdminClient.create_topics([NewTopic({topic!r}, num_partitions)]) creates it"
         )
-        self._tell_once(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        self._report_once(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
 
-    def _tell_once(self, what: str | PartitionKey, code: ErrorCode, reason: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _report_once(self, what: str | PartitionKey, code: ErrorCode, reason: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
             topic, partition = (what, None) if isinstance(what, str) else what
             self.events.append(ErrorMessage(topic, partition, None, None, None, None, 0, 0, KafkaError(code, reason)))
 
-    def _tell_unavailable(self, error: StoreUnavailable | OutcomeUnknown) -> None:
+    def _report_unavailable(self, error: StoreUnavailable | OutcomeUnknown) -> None:
         """Report to error_cb alone, as librdkafka does: poll() tries again."""
-        self._look_at_s = max(self._look_at_s, self._now_s() + self._idle_s)
+        self._poll_at_s = max(self._poll_at_s, self._now_s() + self._idle_s)
         _LOGGER.warning("the store did not answer, trying again: %s", error)
         if self._settings.error_cb is not None:
             with self._turns.calls_back():

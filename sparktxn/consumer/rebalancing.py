@@ -121,12 +121,12 @@ class Rebalancing:
             self._revoke(self._held)
         finally:
             self._take_all()
-            self._say_goodbye(self._departing)
+            self._leave_group(self._departing)
             membership.move(Event.UNSUBSCRIBED)
             membership.begin_anew()
             self._forget()
 
-    def _say_goodbye(self, offsets: Sequence[TopicPartition] = ()) -> None:
+    def _leave_group(self, offsets: Sequence[TopicPartition] = ()) -> None:
         leave = self._membership.leaving()
         if leave is not None:
             self._commits.hand_over(offsets, leave)
@@ -245,10 +245,10 @@ class Rebalancing:
         elif owed != self._releasing or not self._commits.is_under_way:
             self._releasing = owed
             self._commits.hand_over(offsets, self._membership.releasing(member))
-            self._reading.look_soon()
+            self._reading.poll_soon()
             return
         if offsets:
-            self._commits.commit_beside(offsets)
+            self._commits.begin_commit(offsets)
 
     def _revoke(self, going: Iterable[PartitionKey]) -> None:
         """Take partitions away after the user's `on_revoke`; their stored offsets are noted, to commit."""
@@ -281,7 +281,7 @@ class Rebalancing:
             # Called with the whole list: what was held goes first, and is read again from the committed offsets.
             self._revoke(self._held)
             if self._departing:
-                self._commits.commit_beside(self._departing)
+                self._commits.begin_commit(self._departing)
                 self._departing = []
         self._is_assigned = True
         self._was_chosen = False
@@ -304,10 +304,10 @@ class Rebalancing:
             if is_member:
                 self._membership.move(Event.REPORTED)
             # It may still be named: what it held must not wait for a session time-out.
-            self._say_goodbye()
+            self._leave_group()
             self._membership.begin_anew()
             self._forget()
-            self._reading.look_again()
+            self._reading.poll_again()
 
     def _call_lost(self) -> None:
         keys = sorted(self._held)

@@ -200,7 +200,7 @@ def _type_text(data_type: pa.DataType, depth: int) -> str:
         fields = [data_type.field(index) for index in range(data_type.num_fields)]
         _check_field_names([field.name for field in fields])
         return f"struct<{', '.join(_field_text(field, depth) for field in fields)}>"
-    raise ConfigurationError(f"type {data_type} is not kept exactly: expected {_EXPECTED}{_mend(data_type)}")
+    raise ConfigurationError(f"type {data_type} is not kept exactly: expected {_EXPECTED}{_hint(data_type)}")
 
 
 def _key_text(data_type: pa.DataType, depth: int) -> str:
@@ -222,7 +222,7 @@ def _check_field_names(field_names: Sequence[str]) -> None:
         )
 
 
-def _mend(data_type: pa.DataType) -> str:
+def _hint(data_type: pa.DataType) -> str:
     if pa.types.is_timestamp(data_type):
         return "; cast it to 'timestamp[us]'" if data_type.tz is None else "; cast it to 'timestamp[us, tz=UTC]'"
     return did_you_mean(str(data_type).removeprefix("large_"), _PRIMITIVES)

@@ -66,7 +66,7 @@ class Log(Known):
         super().__init__(
             follower,
             read_time=lambda: self.within(settings.request_timeout_ms / 1000),
-            watch=lambda: self._timeouts.look_if_due(),
+            watch=lambda: self._timeouts.check_if_due(),
         )
         self._viewer = Viewer(objects, follower, window=settings.checkpoint_entries)
         self._checkpointer = Checkpointer(
@@ -165,7 +165,7 @@ class Log(Known):
 
     def _after_win(self) -> None:
         self._checkpointer.after_win()
-        self._timeouts.look_if_due()
+        self._timeouts.check_if_due()
 
     def _after_checkpoint(self) -> None:
         if self.on_checkpoint is not None:
@@ -234,7 +234,7 @@ class Log(Known):
         """
         view = self._viewer.view(topics, entry, timestamp_ms)
         self._checkpointer.after_refresh()
-        self._timeouts.look_if_due()
+        self._timeouts.check_if_due()
         return view
 
     def known_view(self) -> ReadView:

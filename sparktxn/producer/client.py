@@ -105,7 +105,7 @@ class Producer(Lookups):
                 self._settings.transaction_timeout_ms,
                 delivery_timeout_s=self._settings.delivery_timeout_s,
                 on_fatal=weakly(self._report_fatal),
-                on_change=weakly(self._look_at_topics),
+                on_change=weakly(self._check_topics),
             )
         watch(self)
 
@@ -514,11 +514,11 @@ class Producer(Lookups):
 
     def _after_round(self) -> None:
         try:
-            self._look_at_topics()
+            self._check_topics()
         finally:
             self._reports.wake()
 
-    def _look_at_topics(self) -> None:
+    def _check_topics(self) -> None:
         """Open or close the way of produce(), and forget topics that have changed since they were looked up."""
         transactions = self._transactions
         if transactions is not None and transactions.state is not TransactionState.IN_TRANSACTION:

@@ -32,7 +32,7 @@ _RENEWED_BY: Final = frozenset(
 _RETRY_PAUSE_S: Final = 0.1
 
 # A thread may append, unnoticed, in the instant in which its partition is emptied: look once more before sleeping.
-_LOOK_AGAIN_S: Final = 0.05
+_CHECK_AGAIN_S: Final = 0.05
 
 
 class _Bell:
@@ -230,7 +230,7 @@ class Linger:
 
 def _serve(bell: _Bell, reference: weakref.ref[Linger], held: Held) -> None:
     """Work whenever the bell rings. Between two rings this thread refers to nothing of the producer."""
-    patience_s: float | None = _LOOK_AGAIN_S
+    patience_s: float | None = _CHECK_AGAIN_S
     try:
         while bell.wait(patience_s):
             if bell.last_work is not None:
@@ -239,7 +239,7 @@ def _serve(bell: _Bell, reference: weakref.ref[Linger], held: Held) -> None:
                 then()
                 return
             found = reference()
-            patience_s = _LOOK_AGAIN_S if found is not None and found.work() else None
+            patience_s = _CHECK_AGAIN_S if found is not None and found.work() else None
             del found
     finally:
         held.release()

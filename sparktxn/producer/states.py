@@ -107,12 +107,12 @@ class ProducerStates:
         if self._error is not None:
             raise self._error
         expected = " or ".join(state.value for state in allowed)
-        reason = f"{call}() needs transaction state {expected}, this producer's is {self._state}{_mend(self._state)}"
+        reason = f"{call}() needs transaction state {expected}, this producer's is {self._state}{_hint(self._state)}"
         raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
 
 
-def _mend(state: TransactionState) -> str:
-    mends = {
+def _hint(state: TransactionState) -> str:
+    hints = {
         _S.UNINITIALIZED: ": call init_transactions() first",
         _S.INITIALIZING: ": call init_transactions() again",
         _S.READY: ": call begin_transaction() first",
@@ -122,7 +122,7 @@ def _mend(state: TransactionState) -> str:
         _S.COMMITTING_TRANSACTION: ": call commit_transaction() again",
         _S.ABORTING_TRANSACTION: ": call abort_transaction() again",
     }
-    return mends.get(state, "")
+    return hints.get(state, "")
 
 
 class TransactionalCalls:

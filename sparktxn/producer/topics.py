@@ -29,7 +29,7 @@ __all__ = ["Topics", "too_large", "without_key"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 
-_LOOK_S: Final = 1.0
+_READ_TIMEOUT_S: Final = 1.0
 """How long a producer waits for the log, between transactions, to see which of its topics have changed."""
 
 
@@ -52,7 +52,7 @@ class Topics:
         Keep all of them if the log is busy with a store that does not answer.
         """
         try:
-            with log.within(_LOOK_S):
+            with log.within(_READ_TIMEOUT_S):
                 for name, topic in list(self._known.items()):
                     state = log.topic(name)
                     is_same = state is not None and StageTopic.of(state) == topic.stage

@@ -557,6 +557,6 @@ class _Classified:
         if isinstance(error, CommandRefused):
             raise self._transactions.refused(error, self._operation) from None
         if isinstance(error, StoreError) and not error.error.retriable() and self._operation is not Operation.INIT:
-            told = KafkaException(KafkaError(error.error.code(), error.error.str(), fatal=True))
-            self._transactions.fail(Failure.FATAL, told)
-            raise told from error
+            failure = KafkaException(KafkaError(error.error.code(), error.error.str(), fatal=True))
+            self._transactions.fail(Failure.FATAL, failure)
+            raise failure from error

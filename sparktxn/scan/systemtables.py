@@ -203,7 +203,7 @@ def _entries_of(objects: ObjectStore, newest: int, selection: TableSelection) ->
 
 
 def read_table(objects: ObjectStore, task: TableTask) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a task.
+    """Yield the rows of a task.
 
     Raises:
         DamagedObject: an entry, a manifest or an index is missing or altered.

@@ -140,7 +140,7 @@ class Buffers:
         # What waited in the active buffers when each was looked at.
         self._seen_rows = 0
         self._seen_bytes = 0
-        self._looks_left = 0
+        self._checks_left = 0
 
     def __len__(self) -> int:
         """Records that wait: not durable yet, or with a report that is still to come."""
@@ -183,7 +183,7 @@ class Buffers:
                 self._active[buffer] = None
                 if buffer.size_bytes + size_bytes > buffer.topic.segment_bytes and buffer.rows:
                     self._roll(buffer)
-                self._look(buffer, size_bytes)
+                self._check_room(buffer, size_bytes)
                 self._send_full(buffer)
                 granted = self._grant(buffer)
                 uploading = next((segment for segment in self._segments if segment.staged is None), None)
@@ -264,7 +264,7 @@ class Buffers:
     def _buffered_bytes(self) -> int:
         return sum(buffer.size_bytes + buffer.table_bytes for buffer in self._active)
 
-    def _look(self, buffer: PartitionBuffer, size_bytes: int) -> None:
+    def _check_room(self, buffer: PartitionBuffer, size_bytes: int) -> None:
         """Note what waits in `buffer`, with the row of `size_bytes` that comes; and in all others, if it is time to.
 
         It is once they all could have been looked at, and always from a quarter of a limit on. So a row costs the same
@@ -272,17 +272,17 @@ class Buffers:
         """
         self._forget(buffer)
         self._see(buffer, buffer.record_count() + 1, buffer.size_bytes + buffer.table_bytes + size_bytes)
-        self._looks_left -= 1
+        self._checks_left -= 1
         limits = self._limits
         if (
-            self._looks_left <= 0
+            self._checks_left <= 0
             or self._seen_rows >= limits.records_max // 4
             or self._seen_bytes >= limits.bytes_max // 4
         ):
             self._seen_rows = self._seen_bytes = 0
             for active in self._active:
                 self._see(active, active.record_count(), active.size_bytes + active.table_bytes)
-            self._looks_left = len(self._active)
+            self._checks_left = len(self._active)
 
     def _see(self, buffer: PartitionBuffer, rows: int, size_bytes: int) -> None:
         buffer.seen_rows, buffer.seen_bytes = rows, size_bytes

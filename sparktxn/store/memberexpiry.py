@@ -45,7 +45,7 @@ _MARGIN_MS: Final = 1_000
 """The store's times may be whole seconds: their difference is up to a second too long."""
 _FRESH_S: Final = 1.0
 """A member that has joined since is not overdue: it takes a session and a second."""
-_LOOK_S: Final = 10.0
+_READ_TIMEOUT_S: Final = 10.0
 """How long a caller waits for expiries, which no answer depends on."""
 
 
@@ -237,7 +237,7 @@ def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
     that may not write, or that meets a store without times, sees the members that the log has.
     """
     try:
-        with log.within(_LOOK_S):
+        with log.within(_READ_TIMEOUT_S):
             log.refresh(max_age_s=_FRESH_S)
             with_members = [group_id for group_id in group_ids if log.group(group_id) is not None]
             if not with_members:

@@ -264,7 +264,7 @@ class ObjectStoreTests:
         found = {after: [info.name for info in store.list("t/1/", after)] for after in ("t", *names, "t/1/aa", "u")}
         assert found == {after: [name for name in names[:4] if name > after] for after in found}
 
-    def test_list_tells_size_and_time(self, store: ObjectStore) -> None:
+    def test_list_gives_size_and_time(self, store: ObjectStore) -> None:
         before_ms = time.time() * 1000
         store.put_if_absent("topics/t-1/0/x", b"12345")
         (info,) = store.list("topics/")
@@ -371,8 +371,8 @@ class ObjectStoreTests:
             assert len(owners) == 1, f"{name} holds {held!r}"
             # A client's own retry may report the winner's put as EXISTS; no other writer may get CREATED.
             assert created in ([], owners), f"{name} was created by {created} and holds the bytes of {owners}"
-        told = sum(outcome == PutOutcome.CREATED.name for racer in outcomes.values() for outcome in racer.values())
-        assert told >= 0.9 * len(names), "without faults, winners get the answer that they have won"
+        answered = sum(outcome == PutOutcome.CREATED.name for racer in outcomes.values() for outcome in racer.values())
+        assert answered >= 0.9 * len(names), "without faults, winners get the answer that they have won"
 
 
 class RemoteObjectStoreTests(ObjectStoreTests):

@@ -88,15 +88,15 @@ def without_the_base_of_what_was_adopted(patch: pytest.MonkeyPatch) -> None:
         return None if adopted else base(parts)
 
     adopters: list[StateParts] = []
-    stand_on = StateParts.stand_on
+    rebase = StateParts.rebase
 
     def adopt(parts: StateParts, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
         if parts.head is None:
             adopters.append(parts)
-        stand_on(parts, head, records)
+        rebase(parts, head, records)
 
     patch.setattr(StateParts, "base", property(opened))
-    patch.setattr(StateParts, "stand_on", adopt)
+    patch.setattr(StateParts, "rebase", adopt)
 
 
 def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:

@@ -356,7 +356,7 @@ class Follower:
         parts = self.tail.parts
         wanted = parts.named_otherwise(head) if self.rng.random() < 0.5 else parts.lacking(head, {})
         snapshot = self.program.snapshots[self.base]
-        self.tail.stand_on(head, {part: list(snapshot.get(part, {}).values()) for part in wanted})
+        self.tail.rebase(head, {part: list(snapshot.get(part, {}).values()) for part in wanted})
         assert all(entry.entry > self.base for waiting in parts._behind.values() for entry in waiting)
 
     def check_changed(self) -> None:

@@ -3,7 +3,7 @@
 `StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. Entries that it defers
 are applied when a part that they touch is read (`log/follow/deferred.py`), so what is read is always up to date. It
 also owns the checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each
-name comes from that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
+name comes from that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `rebase`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StateParts:
         self._parts: dict[str, Records] = {}
         self._deferred = DeferredEntries(self.get_applied)
         self._behind = self._deferred.by_part
-        self.standing = object()
+        self.basis = object()
         """Another object whenever names have been replaced: changes computed before name what they named then."""
 
     @property
@@ -270,14 +270,14 @@ class StateParts:
         ]
 
     def lacking(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> list[str]:
-        """Return the parts of which `stand_on` needs the records in `head` in addition to those in `records`."""
+        """Return the parts of which `rebase` needs the records in `head` in addition to those in `records`."""
         return [
             part
             for part in self.named_otherwise(head)
             if part not in records and self.changed.get(part, 0) > head.entry
         ]
 
-    def stand_on(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
+    def rebase(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
         """Take all names from `head`, a checkpoint of this state or of an older one, newer than the present one.
 
         `records` are parts as `head` has them. Parts that have changed since are moved to the places that `head` names;
@@ -314,7 +314,7 @@ class StateParts:
             if records or part in head.parts or part in self.changed
         }
         self._head = head
-        self.standing = object()
+        self.basis = object()
 
     def _moved(self, part: str, records: Iterable[StateRecord], entry: int) -> Records:
         older = {record.key: record for record in records}

@@ -136,7 +136,7 @@ class Tail:
                 f"it follows an entry with checksum {entry.previous}, and entry {self.entry} has {self.checksum}",
             )
         if self.defers and not self._settles_own(entry.commands) and self.parts.defer(entry, size_bytes):
-            self._stand_after(entry, size_bytes)
+            self._advance_past(entry, size_bytes)
             return
         context = Context(entry.entry, entry.timestamp_ms)
         delta = self._delta()
@@ -201,9 +201,9 @@ class Tail:
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Fold in the changes of the next entry, which were computed from this very state."""
         self.parts.fold(changes, entry.entry)
-        self._stand_after(entry, size_bytes)
+        self._advance_past(entry, size_bytes)
 
-    def _stand_after(self, entry: LogEntry, size_bytes: int) -> None:
+    def _advance_past(self, entry: LogEntry, size_bytes: int) -> None:
         note_inline(self._objects, entry)
         self.entry = entry.entry
         self.token = entry.token
@@ -227,9 +227,9 @@ class Tail:
         """What this state relies on: those slots, and the names that it has of checkpoints' objects."""
         return Premise(self.confirmed_entry + 1, self.parts.base, "")
 
-    def stand_on(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
-        """Take all names of objects from `head`, a newer checkpoint of this log; see `StateParts.stand_on`."""
-        self.parts.stand_on(head, records)
+    def rebase(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
+        """Take all names of objects from `head`, a newer checkpoint of this log; see `StateParts.rebase`."""
+        self.parts.rebase(head, records)
         self._excluded |= {head.checkpoint}
         self.bytes_since_checkpoint = 0
 

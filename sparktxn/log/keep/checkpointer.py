@@ -88,7 +88,7 @@ class Checkpointer:
         self._settings = settings
         self._after_write = after_write
         self._busy = threading.Lock()
-        self._looked_at = 0
+        self._checked_at = 0
 
     def after_win(self) -> None:
         """Start a checkpoint if one is due and none is being made; the caller has won an entry and has its answer."""
@@ -103,9 +103,9 @@ class Checkpointer:
         A process that only reads makes none. What it holds one by one is then sealed in the other's runs.
         """
         tail = self._follower.tail
-        if self._is_overdue(tail) and tail.entry - self._looked_at >= self._settings.checkpoint_entries // 2:
-            self._looked_at = tail.entry
-            self._start(self._look)
+        if self._is_overdue(tail) and tail.entry - self._checked_at >= self._settings.checkpoint_entries // 2:
+            self._checked_at = tail.entry
+            self._start(self._adopt_newest)
 
     def _is_overdue(self, tail: Tail) -> bool:
         every = self._settings.checkpoint_entries
@@ -133,7 +133,7 @@ class Checkpointer:
         finally:
             self._busy.release()
 
-    def _look(self) -> None:
+    def _adopt_newest(self) -> None:
         """Adopt another process's newest checkpoint: that of the hint, or of a listing if the hint is old."""
         self._adopt(hinted_head(self._objects))
         tail = self._follower.tail
@@ -175,7 +175,7 @@ class Checkpointer:
             tail = captured.tail
             is_newer = self._follower.tail is tail and head.entry > tail.checkpoint_entry
             if is_newer and not tail.parts.lacking(head, records):
-                tail.stand_on(head, records)
+                tail.rebase(head, records)
         return head
 
     def _adopt(self, head: CheckpointHead | None) -> bool:
@@ -197,7 +197,7 @@ class Checkpointer:
                     return False
                 missing = [part for part in tail.parts.named_otherwise(head) if part not in records]
                 if confirmed and not missing:
-                    tail.stand_on(head, records)
+                    tail.rebase(head, records)
                     return True
             found = self._records(head, missing)
             if isinstance(found, Passed):

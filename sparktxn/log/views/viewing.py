@@ -91,7 +91,7 @@ class Viewer:
         """Capture topics; a view that another client of this process has captured of the same state is shared."""
         names = tuple(topic.name for topic in topics)
         # Parts that stand on another checkpoint, or are other parts, stand otherwise.
-        key = (tail.entry, tail.checksum, tail.parts.standing, names)
+        key = (tail.entry, tail.checksum, tail.parts.basis, names)
         if self._captured_last is not None and self._captured_last[0] == key:
             return self._captured_last[1]
         view = capture_view(tail.parts.get, topics, tail.entry, tail.timestamp_ms, tail.parts.base)

@@ -107,10 +107,10 @@ class Committer:
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if ticket.is_done():
                     return
-                told = _about(ticket, error)
-                if told is error:
+                raised = _about(ticket, error)
+                if raised is error:
                     raise
-                raise told from error
+                raise raised from error
             if failure is not None:
                 pause(self._clock, backoff_s)
                 backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
@@ -132,11 +132,11 @@ class Committer:
         return None
 
     def _turn(self, ticket: QueuedList) -> None:
-        with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
+        with self._objects.contention_lock(lambda: self._wait_alongside(ticket)):
             self._wait_for_turn(ticket)
             self._round(ticket)
 
-    def _wait_beside(self, ticket: QueuedList) -> None:
+    def _wait_alongside(self, ticket: QueuedList) -> None:
         """Leave an intent while others write, follow the log, and see whether it was taken up.
 
         Raises:
@@ -161,7 +161,7 @@ class Committer:
         """
         if self._objects.probe_is_cheap or self._slot.flight is not None or not self._intents.contended:
             return
-        self._wait_beside(ticket)
+        self._wait_alongside(ticket)
         self._probe = False
         while (rank := self._intents.rank(self._follower.tail)) > 0:
             entry, gives_up = self._follower.tail.entry, Deadline(self._clock, rank * _PATIENCE_S)
@@ -169,7 +169,7 @@ class Committer:
                 if gives_up.passed() or is_time_up():
                     return
                 self._clock.sleep(BACKOFF_S)
-                self._wait_beside(ticket)
+                self._wait_alongside(ticket)
 
     def _leave_intent(self) -> None:
         taken = self._take()
@@ -192,7 +192,7 @@ class Committer:
         for list_ in noted:
             assert list_.intent is not None
             self._queue.remove(list_)
-            self._tell(list_, settled[list_.intent.intent_id])
+            self._report(list_, settled[list_.intent.intent_id])
 
     def _too_late(self, ticket: QueuedList, failure: StoreUnavailable | None) -> StoreError:
         """Return the error at the deadline: a list that was in a sent body may still take effect, now or later."""
@@ -288,7 +288,7 @@ class Committer:
         for ticket in taken:
             # One in an intent may be applied by another process.
             lost = OutcomeLost(f"{defect(error)}. Another process may have written it")
-            self._tell(ticket, lost if ticket.intent is not None else failed(error))
+            self._report(ticket, lost if ticket.intent is not None else failed(error))
         return []
 
     def _take(self) -> list[QueuedList]:
@@ -300,7 +300,7 @@ class Committer:
         if not self._slot.confirm():
             self._follower.reopen()
             for list_, outcome in self._slot.find_again(self._intents).items():
-                self._tell(list_, outcome)
+                self._report(list_, outcome)
             self._slot.close()
             return
         self._slot.apply(found)
@@ -324,9 +324,9 @@ class Committer:
 
     def _answer(self, flight: Flight) -> None:
         for ticket, outcome in (*flight.accepted, *flight.settled):
-            self._tell(ticket, outcome)
+            self._report(ticket, outcome)
 
-    def _tell(self, ticket: QueuedList, outcome: Outcome) -> None:
+    def _report(self, ticket: QueuedList, outcome: Outcome) -> None:
         ticket.end(outcome)
         self._intents.forget(ticket)
         if ticket.intent is not None:

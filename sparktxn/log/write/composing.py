@@ -34,12 +34,12 @@ logger = logging.getLogger("sparktxn")
 class Flight:
     """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.
 
-    `changes` were computed from parts that stood as `standing` says. `accepted` is what it settles, `settled` what was
+    `changes` were computed from parts that stood as `basis` says. `accepted` is what it settles, `settled` what was
     settled before, `others` the lists of other processes in it. `may_land` once a put of it has not been answered for
     certain.
     """
 
-    __slots__ = ("accepted", "changes", "data", "entry", "may_land", "others", "settled", "standing", "taken")
+    __slots__ = ("accepted", "basis", "changes", "data", "entry", "may_land", "others", "settled", "taken")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Flight:
         entry: LogEntry,
         data: bytes,
         changes: Mapping[StateKey, StateRecord | None],
-        standing: object,
+        basis: object,
         accepted: list[tuple[QueuedList, Outcome]],
         settled: list[tuple[QueuedList, Outcome]],
         others: Sequence[WaitingList],
@@ -56,7 +56,7 @@ class Flight:
         self.entry = entry
         self.data = data
         self.changes = changes
-        self.standing = standing
+        self.basis = basis
         self.accepted = accepted
         self.settled = settled
         self.others = others
@@ -92,7 +92,7 @@ class Composer:
         self._ids = ids
         self._intents = intents
         self._clock_skew_ms_max = clock_skew_ms_max
-        self._clock_skew_told = False
+        self._clock_skew_reported = False
 
     def compose(self, taken: Sequence[QueuedList]) -> Flight:
         """Return the body of the entry after the tail's, with all of the lists that the state takes.
@@ -144,7 +144,7 @@ class Composer:
         # One that no store takes would be put again without end.
         checked_data(names.entry(entry.entry), data)
         entry = replace(entry, checksum=checksum)
-        return Flight(taken, entry, data, entry_delta.changes, tail.parts.standing, accepted, settled, others)
+        return Flight(taken, entry, data, entry_delta.changes, tail.parts.basis, accepted, settled, others)
 
     def _outcome(self, ticket: QueuedList, delta: Delta, context: Context) -> tuple[Outcome, bool]:
         """Return what becomes of a list after what is in `delta`, and whether the log has said so before.
@@ -195,8 +195,8 @@ class Composer:
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()
-        if previous_ms - now_ms > self._clock_skew_ms_max and not self._clock_skew_told:
-            self._clock_skew_told = True
+        if previous_ms - now_ms > self._clock_skew_ms_max and not self._clock_skew_reported:
+            self._clock_skew_reported = True
             logger.warning(
                 "this clock is %d ms behind the log's newest timestamp, which is kept: set the clock right, here or "
                 "where that entry was written",

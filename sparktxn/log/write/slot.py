@@ -156,7 +156,7 @@ class Slot:
         if tail.entry + 1 == self.number:
             if not isinstance(found, Flight):
                 tail.apply(*found)
-            elif tail.parts.standing is found.standing:
+            elif tail.parts.basis is found.basis:
                 tail.take(found.entry, found.changes, len(found.data))
             else:
                 tail.apply(found.entry, len(found.data))

@@ -112,15 +112,15 @@ class Timeouts:
         self._background = background
         self._clock = clock
         self._interval_s = interval_s
-        self._look_at_s = clock.monotonic_s() + interval_s
+        self._check_at_s = clock.monotonic_s() + interval_s
         self._busy = threading.Lock()
         self._observations = Observations()
 
-    def look_if_due(self) -> None:
+    def check_if_due(self) -> None:
         """Check in the background, at most once an interval. Costs a reading of the clock; never raises."""
-        if self._clock.monotonic_s() < self._look_at_s or not self._busy.acquire(blocking=False):
+        if self._clock.monotonic_s() < self._check_at_s or not self._busy.acquire(blocking=False):
             return
-        self._look_at_s = self._clock.monotonic_s() + self._interval_s
+        self._check_at_s = self._clock.monotonic_s() + self._interval_s
         try:
             self._background.submit(self._run)
         except RuntimeError:

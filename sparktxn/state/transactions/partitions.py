@@ -82,7 +82,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
 
 
 def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
-    """Return the refusal of a batch that has a stored one's sequences, but another segment or transaction."""
+    """Return the refusal of a batch with stored sequences, but another segment or transaction."""
     if stored.transaction != command.transaction:
         return Refusal(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

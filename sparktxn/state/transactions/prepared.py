@@ -38,7 +38,7 @@ def prepare_txn(delta: Delta, command: PrepareTxn, context: Context) -> CommandR
     identity = ProducerIdAndEpoch(command.producer_id, command.producer_epoch)
     if transaction.prepared is not None:
         if transaction.prepared == identity:
-            return _told(identity, duplicate=True)
+            return _prepared_result(identity, duplicate=True)
         return Refusal(
             ErrorCode.INVALID_TXN_STATE,
             f"transaction {command.transaction} of {command.transactional_id!r} was prepared by producer "
@@ -52,10 +52,10 @@ def prepare_txn(delta: Delta, command: PrepareTxn, context: Context) -> CommandR
             last_update_timestamp_ms=context.timestamp_ms,
         )
     )
-    return _told(identity)
+    return _prepared_result(identity)
 
 
-def _told(identity: ProducerIdAndEpoch, *, duplicate: bool = False) -> CommandResult:
+def _prepared_result(identity: ProducerIdAndEpoch, *, duplicate: bool = False) -> CommandResult:
     return CommandResult(
         duplicate=duplicate,
         prepared_producer_id=identity.producer_id,
@@ -64,7 +64,7 @@ def _told(identity: ProducerIdAndEpoch, *, duplicate: bool = False) -> CommandRe
 
 
 def published_as(transaction: TransactionState) -> TransactionState:
-    """Return the transaction under the identity that its control records bear: a prepared one's differs."""
+    """Return the transaction under the identity of its control records, which differs after a preparation."""
     if transaction.prepared is None:
         return transaction
     epoch = marker_epoch(transaction.prepared.producer_epoch)
