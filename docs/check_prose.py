@@ -1,5 +1,7 @@
 """Check the prose of documents, docstrings, comments and messages: plain words, short sentences, short lines.
 
+In the product also that docstrings of functions begin with an imperative, and that names are of plain words.
+
 `make check` runs this file over the repository; `python docs/check_prose.py FILE…` checks some files. Each finding is
 printed as `file:line: what is wrong, and what to write`. Code in Markdown, and names between backquotes, are not prose.
 """
@@ -18,6 +20,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("sparktxn/", "scala-free-python-datasource/", "examples/")
+PRODUCT = ("sparktxn/", "scala-free-python-datasource/")
+FRAGMENTS = ("sparktxn/config/", "sparktxn/kafka/settings/")
 
 COLUMNS_MAX = 120
 CELL_SENTENCES_MAX = 2
@@ -43,6 +47,13 @@ WORDS = {
 }
 BANNED = [(re.compile(rf"\b(?:{word})\b", re.IGNORECASE), plain) for word, plain in WORDS.items()]
 BANNED.append((re.compile(r"(?:^|[.;:(] )(Who|who) (?![^.;]*\?)"), ACTOR))
+NOUN_PHRASE = r"The|An?|This|These|What|Whether|How|Where|When|While|True|False|None|All|One|Each|Every|Always|Nothing"
+THIRD_PERSON = r"(?!(?:Pass|Process|Discuss|Focus|Access|Express|Address|Progress|Compress|Bypass)\b)[A-Z][a-z]+s"
+NOT_IMPERATIVE = re.compile(rf"(?:{NOUN_PHRASE}|{THIRD_PERSON})\b")
+PROPERTIES = ("property", "cached_property", "setter")
+DIALECT = re.compile(
+    r"looks?|looked|looking|told|tells|telling|besides?|mends?|mended|goodbye|stands?|standing|stood|house|errands?|company"
+)
 NOT_PROSE = re.compile(r"`[^`]*`|\]\([^)\s]*\)|https?://\S+|<!--.*?-->|<a id=[^>]*>", re.DOTALL)
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+|^\s*\w+:\s*$", re.MULTILINE)
 SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[^a-z])|\n\s*\n|:\s*\n")
@@ -105,6 +116,31 @@ def prose_of_python(text: str, has_messages: bool) -> Iterator[Prose]:
                 yield Prose(node.lineno, node.value, "message")
 
 
+def findings_in_definitions(text: str, may_be_fragment: bool) -> Iterator[tuple[int, str]]:
+    """Yield (line, finding) for docstrings of functions that begin with no imperative, and names in dialect.
+
+    With `may_be_fragment` a docstring without a full stop is part of an error's text, and may begin with any word.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
+            docstring = ast.get_docstring(node) or ""
+            decorators = {ast.unparse(each).split("(")[0].rpartition(".")[2] for each in node.decorator_list}
+            is_fragment = may_be_fragment and not docstring.endswith(".")
+            first = NOT_IMPERATIVE.match(docstring)
+            if first and not decorators & {*PROPERTIES} and not is_fragment:
+                yield node.lineno, f"{first[0]!r}: begin the docstring with a verb in the imperative"
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                pass
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                pass
+            case _:
+                continue
+        for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name):
+            if DIALECT.fullmatch(word.lower()):
+                yield node.lineno, f"{name!r}: a name without {word.lower()!r}"
+
+
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """Return each sentence with the number of line breaks before it."""
     at = 0
@@ -147,6 +183,8 @@ def findings(name: str, text: str) -> list[tuple[int, str]]:
         ]
     else:
         pieces = prose_of_python(text, name.startswith(PACKAGES))
+        if name.startswith(PRODUCT):
+            found += findings_in_definitions(text, name.startswith(FRAGMENTS))
     for piece in pieces:
         found += findings_in(piece)
     return sorted(found)

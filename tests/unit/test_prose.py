@@ -35,6 +35,28 @@ FOUND = [
     ("a.py", "x = 1  # mends the store\n", [(1, "'mends': write fix")]),
     ("sparktxn/a.py", 'raise ValueError(f"{x} was told")\n', [(1, "'told': write returns, reports, raises, says")]),
 ]
+IMPERATIVE = "begin the docstring with a verb in the imperative"
+FOUND += [
+    (f"sparktxn/{name}.py", f'{before}def f():\n    """{docstring}"""\n', [(line, f"{word!r}: {IMPERATIVE}")])
+    for name, before, docstring, line, word in (
+        ("a", "", "The rows.", 1, "The"),
+        ("a", "", "What waits.", 1, "What"),
+        ("a", "x = 1\n", "Returns rows.", 2, "Returns"),
+        ("a", "@cached\n", "True if it waits.", 2, "True"),
+        ("a", "async ", "Passes.", 1, "Passes"),
+        ("config/a", "", "A number.", 1, "A"),
+    )
+]
+FOUND += [
+    ("sparktxn/a.py", text, [(1, f"{name!r}: a name without {word!r}")])
+    for text, name, word in (
+        ("def look_again(): ...\n", "look_again", "look"),
+        ("class ToldEnds: ...\n", "ToldEnds", "told"),
+        ("_LOOK_S = 1\n", "_LOOK_S", "look"),
+        ("self.eof_told_at = 1\n", "eof_told_at", "told"),
+        ("f = lambda beside: 1\n", "beside", "beside"),
+    )
+]
 NOT_FOUND = [
     ("a.md", "```\nnobody tells\n```\n"),
     ("a.md", "`nobody` is a name, and [this](https://x/whoever) is a link.\n"),
@@ -45,6 +67,13 @@ NOT_FOUND = [
     ("a.py", f'"""Return.\n\nRaises:\n    ValueError: {"word " * 10}\n"""\n'),
     ("a.py", f'"""Return:\n\nA table::\n\n    {"word " * 30}\n\n    nobody\n\nThe end."""\n'),
     ("tests/a.py", 'text = "a row that nobody wrote"\n'),
+    ("tests/a.py", 'def look():\n    """The rows."""\n'),
+    ("sparktxn/a.py", 'def f():\n    """Pass if it waits; returns nothing."""\n'),
+    ("sparktxn/a.py", 'def f():\n    """Alter a row."""\n'),
+    ("sparktxn/a.py", '@property\ndef f():\n    """The rows."""\n\ndef __len__():\n    """The rows."""\n'),
+    ("sparktxn/a.py", '@functools.cached_property\ndef f():\n    """The rows."""\n'),
+    ("sparktxn/config/a.py", 'def f():\n    """a number"""\n\ndef g():\n    """All, or a number"""\n'),
+    ("sparktxn/a.py", "class Lookups: ...\nsize = file.tell()\nstandalone = outlook = 1\n"),
 ]
 
 
