@@ -175,5 +175,5 @@ def test_few_modules_read_the_horizon_themselves() -> None:
         "maintenance/copying/storecopy.py",
         "maintenance/vacuuming/vacuum.py",
         "maintenance/checking/verify.py",
-        "memberexpiry.py",
+        "store/memberexpiry.py",
     }
