@@ -16,10 +16,11 @@ from sparktxn.log.follow.copies import newest_copy
 from sparktxn.log.log import Log
 from sparktxn.maintenance.copyobjects import CopyTask, ObjectToCopy, copy_objects, tasks_of
 from sparktxn.maintenance.copywork import Work
+from sparktxn.maintenance.overtaken import Overtaken
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 
-__all__ = ["FOLDERS", "CopyReport", "CopyTarget", "OnProgress", "Overtaken", "check_apart"]
+__all__ = ["FOLDERS", "CopyReport", "CopyTarget", "OnProgress", "check_apart"]
 
 FOLDERS: Final = (names.LOG, names.TOPICS)
 """The folders of a root that a copy is about."""
@@ -45,10 +46,6 @@ class CopyReport(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     existing: int = 0
     is_complete: bool = False
-
-
-class Overtaken(Exception):
-    """A vacuum has passed the horizon that was planned from, or another copy has begun."""
 
 
 def check_apart(source: str, target: str) -> None:

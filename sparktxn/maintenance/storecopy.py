@@ -12,8 +12,8 @@ It may die between any two steps. The next one finds the objects that are there,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
@@ -28,16 +28,15 @@ from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.maintenance.copyobjects import ObjectToCopy
 from sparktxn.maintenance.copyplan import CopyPlan, plan_copy
-from sparktxn.maintenance.copytarget import FOLDERS, CopyReport, CopyTarget, OnProgress, Overtaken, check_apart
+from sparktxn.maintenance.copytarget import FOLDERS, CopyReport, CopyTarget, OnProgress, check_apart
 from sparktxn.maintenance.copywork import RunTasks, Work
+from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.uri import parse_uri
 from sparktxn.registry import objects_of
 from sparktxn.store import Store
 
 __all__ = ["CopyReport", "Copying", "Work", "copy_store"]
-
-_ATTEMPTS: Final = 3
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -109,16 +108,18 @@ class Copying:
             ConfigurationError, DamagedObject, StoreUnavailable: see `copy_store`.
         """
         work = self._foreseen if dry_run else self._round
-        for _ in range(_ATTEMPTS):
-            try:
-                report = attempt(self._source, lambda: Premise(self._horizon), work)
-            except Overtaken:
-                continue
-            if not isinstance(report, Passed):
-                return report
+        report = in_attempts(lambda: self._attempt(work))
+        if report is not None:
+            return report
         raise StoreUnavailable(
             f"vacuums of {self._source.uri!r}, or other copies to {self._target.objects.uri!r}, came first: call again"
         )
+
+    def _attempt(self, work: Callable[[], CopyReport]) -> CopyReport:
+        report = attempt(self._source, lambda: Premise(self._horizon), work)
+        if isinstance(report, Passed):
+            raise Overtaken
+        return report
 
     def _round(self) -> CopyReport:
         store, newest = self._target.found()
@@ -163,8 +164,7 @@ class Copying:
             Overtaken: a vacuum has passed that horizon.
         """
         plan = plan_copy(self._source, self._horizon, self._log.refresh(self._deadline))
-        if judge(self._source, Premise(self._horizon)) is not None:
-            raise Overtaken
+        check_not_overtaken(self._source, Premise(self._horizon))
         return plan
 
     # the first copy

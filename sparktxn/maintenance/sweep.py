@@ -20,7 +20,7 @@ from sparktxn.config.topic import offsets_retention_ms
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.log.write.storeclock import rounding_ms, store_now_ms
-from sparktxn.log.write.timeouts import Observations, Overdue, may_time_out, timeout_abort
+from sparktxn.log.write.timeouts import Observations, Overdue, overdue, timeout_abort
 from sparktxn.maintenance.idle import Ages, IdleFrom
 from sparktxn.maintenance.proposing import LostRace, Proposals, named
 from sparktxn.memberexpiry import Overdue as OverdueMember
@@ -154,17 +154,11 @@ class _Round:
 
         Where that entry has been vacuumed, the first one that is left is younger, which only delays an abort.
         """
-        found = []
-        for transaction in transactions:
-            if not may_time_out(transaction) or transaction.start_entry < 0:
-                continue
-            began_ms = self._ages.written_ms(transaction.start_entry)
-            if began_ms is None:
-                continue
-            open_ms = self._now_ms - began_ms
-            if open_ms - rounding_ms(self._now_ms, began_ms) > transaction.timeout_ms:
-                found.append(Overdue(transaction, open_ms))
-        return found
+        return overdue(transactions, self._open_ms)
+
+    def _open_ms(self, transaction: TransactionState) -> tuple[int, int] | None:
+        began_ms = self._ages.written_ms(transaction.start_entry) if transaction.start_entry >= 0 else None
+        return None if began_ms is None else (self._now_ms - began_ms, rounding_ms(self._now_ms, began_ms))
 
     def sweep(self, transactions: Sequence[TransactionState], overdue: Sequence[Overdue]) -> SweepReport:
         """Proposes everything, and reports."""

@@ -28,7 +28,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
 from sparktxn.format.vacuumhint import VacuumHint
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge, usable_heads
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, usable_heads
 from sparktxn.log.follow.horizon import read_horizon, write_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
@@ -36,6 +36,7 @@ from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.marking import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.newnames import Placed, list_placed, read_hint, write_hint
+from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.store import Store
 from sparktxn.structs import StoreState
 
@@ -43,7 +44,6 @@ __all__ = ["VacuumReport", "vacuum"]
 
 logger = logging.getLogger("sparktxn")
 
-_ATTEMPTS: Final = 3
 _NEWEST: Final = 3
 _WINDOW: Final = 64
 _CANDIDATES: Final = 2
@@ -71,10 +71,6 @@ class VacuumReport(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     overtaken: bool = False
     names: tuple[str, ...] = ()
-
-
-class _Overtaken(Exception):
-    """Another vacuum has raised the horizon or the floor since this one has looked."""
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -107,11 +103,9 @@ def vacuum(
     parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    for _ in range(_ATTEMPTS):
-        try:
-            return _Round(log, parsed, deadline, dry_run=dry_run).run()
-        except _Overtaken:
-            continue
+    report = in_attempts(lambda: _Round(log, parsed, deadline, dry_run=dry_run).run())
+    if report is not None:
+        return report
     state = log.store_state()
     return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
 
@@ -133,20 +127,15 @@ class _Round:
         """Take all steps, in their order.
 
         Raises:
-            _Overtaken: another vacuum has gone further; what it has deleted is no damage.
+            Overtaken: another vacuum has gone further; what it has deleted is no damage.
         """
         report = attempt(self._objects, lambda: Premise(self._horizon), self._steps)
         if isinstance(report, Passed):
-            raise _Overtaken
+            raise Overtaken
         return report
 
     def _check_not_overtaken(self) -> None:
-        """Raise _Overtaken if a horizon is in force that is above the one that this round relies on."""
-        self._check(Premise(self._horizon))
-
-    def _check(self, premise: Premise) -> None:
-        if judge(self._objects, premise) is not None:
-            raise _Overtaken
+        check_not_overtaken(self._objects, Premise(self._horizon))
 
     def _steps(self) -> VacuumReport:
         self._horizon = read_horizon(self._objects)
@@ -200,7 +189,7 @@ class _Round:
         for entry in wanted:
             replay.advance(at_most=entry, window=_WINDOW)
             if replay.entry != entry:
-                raise _Overtaken
+                raise Overtaken
             if self._is_whole(replay, [head for head in heads if head.entry == entry]):
                 verified.append(entry)
         self._confirm(replay)
@@ -231,9 +220,9 @@ class _Round:
         """Notes that what the replay has read is final.
 
         Raises:
-            _Overtaken: another vacuum may have deleted some of it, and slow writers created it again.
+            Overtaken: another vacuum may have deleted some of it, and slow writers created it again.
         """
-        self._check(replay.slots)
+        check_not_overtaken(self._objects, replay.slots)
         replay.confirmed_entry = replay.entry
 
     def _floor(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> int:
@@ -247,11 +236,11 @@ class _Round:
         try:
             self._log.submit([Vacuum(horizon, floor)], self._deadline)
         except CommandRefused:
-            raise _Overtaken from None
+            raise Overtaken from None
         except OutcomeUnknown as unknown:
             # Whether it was won is of no account once another vacuum has gone further.
             try:
-                self._check(Premise(horizon))
+                check_not_overtaken(self._objects, Premise(horizon))
             except StoreUnavailable:
                 raise unknown from None
             raise

@@ -27,7 +27,7 @@ from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, Checkpoin
 from sparktxn.format.entry import StoreDocument, decode_store
 from sparktxn.format.horizon import decode_marker
 from sparktxn.format.snapshot import decode_snapshot
-from sparktxn.log.follow.confirm import Premise, judge, usable_heads
+from sparktxn.log.follow.confirm import Premise, usable_heads
 from sparktxn.log.follow.ending import check_end
 from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.follow.horizon import read_horizon
@@ -36,6 +36,7 @@ from sparktxn.log.keep.runs import not_rewritten, rewritten_segments_of
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
 from sparktxn.maintenance.indexcheck import check_index_ends, check_index_segments, read_index
 from sparktxn.maintenance.marking import Head, Marks, find_checksums, heads_in, mark
+from sparktxn.maintenance.overtaken import check_not_overtaken, in_attempts
 from sparktxn.maintenance.running import all_results, waves
 from sparktxn.maintenance.segmentcheck import (
     RESTORE,
@@ -65,7 +66,6 @@ from sparktxn.structs import (
 
 __all__ = ["Problem", "SegmentsToCheck", "VerifyReport", "verify"]
 
-_ATTEMPTS: Final = 3
 _WINDOW: Final = 64
 _READ_ON: Final = "readers and writers use another checkpoint; it goes with a vacuum once two newer ones are whole"
 _COUNTS_ALL: Final = (
@@ -95,10 +95,6 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     unreferenced: int = 0
     unreferenced_bytes: int = 0
     problems: tuple[Problem, ...] = ()
-
-
-class _Overtaken(Exception):
-    """A vacuum has raised the horizon since this verification has begun: what it missed may have been deleted."""
 
 
 class _Damaged(Exception):
@@ -136,12 +132,10 @@ def verify(
     wanted = None
     if names_ is not None:
         wanted = {topic.topic_id for topic in store.log.view(names_, deadline).topics.values()}
-    for _ in range(_ATTEMPTS):
-        try:
-            return _Verification(store, wanted, read_records=read_records).report(run)
-        except _Overtaken:
-            continue
-    raise StoreUnavailable("vacuums have passed this verification each time: call again while none runs")
+    report = in_attempts(lambda: _Verification(store, wanted, read_records=read_records).report(run))
+    if report is None:
+        raise StoreUnavailable("vacuums have passed this verification each time: call again while none runs")
+    return report
 
 
 class _Found(Struct):
@@ -172,7 +166,7 @@ class _Verification:
         """Verify, and report.
 
         Raises:
-            _Overtaken: a vacuum has passed what was read.
+            Overtaken: a vacuum has passed what was read.
         """
         entry, checked = 0, list[CheckedSegments]()
         try:
@@ -216,8 +210,7 @@ class _Verification:
         ]
 
     def _check_not_overtaken(self) -> None:
-        if judge(self._objects, Premise(self._horizon)) is not None:
-            raise _Overtaken
+        check_not_overtaken(self._objects, Premise(self._horizon))
 
     def _note(self, damaged: DamagedObject | FormatVersionError, fix: str = RESTORE) -> None:
         if isinstance(damaged, FormatVersionError):

@@ -19,6 +19,7 @@ from sparktxn import Producer
 from sparktxn.errors import CommandRefused, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.maintenance import Problem, VerifyReport, rewrite, vacuum, verify
+from sparktxn.maintenance.overtaken import Overtaken
 from sparktxn.maintenance.segmentcheck import partition_problems
 from sparktxn.store import Store
 from sparktxn.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
@@ -228,7 +229,7 @@ def test_a_vacuum_meanwhile_makes_it_begin_again(shop: Store, monkeypatch: pytes
 
 def test_vacuums_that_pass_it_each_time_end_it(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(self: Any) -> None:
-        raise verifying._Overtaken
+        raise Overtaken
 
     monkeypatch.setattr(verifying._Verification, "_check_not_overtaken", overtaken)
     with pytest.raises(StoreUnavailable, match="call again while none runs"):

@@ -21,7 +21,7 @@ from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.tickets import Ticket
 from sparktxn.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
 
-__all__ = ["Observations", "Overdue", "Timeouts", "may_time_out", "timeout_abort"]
+__all__ = ["Observations", "Overdue", "Timeouts", "overdue", "timeout_abort"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -37,11 +37,6 @@ class Overdue(NamedTuple):
     open_ms: int
 
 
-def may_time_out(transaction: TransactionState) -> bool:
-    """True for an ongoing transaction that is not prepared: its coordinator decides how that one ends."""
-    return transaction.status is TransactionStatus.ONGOING and transaction.prepared is None
-
-
 def timeout_abort(overdue: Overdue) -> EndTxn:
     """The command that aborts it, and nothing else: it names the producer, its epoch, and the transaction's number."""
     transaction = overdue.transaction
@@ -53,6 +48,23 @@ def timeout_abort(overdue: Overdue) -> EndTxn:
         committed=False,
         timed_out_after_ms=overdue.open_ms,
     )
+
+
+def overdue(
+    transactions: Iterable[TransactionState], open_ms: Callable[[TransactionState], tuple[int, int] | None]
+) -> list[Overdue]:
+    """Return the transactions that are open for longer than their time-out, but for prepared ones.
+
+    Their coordinators decide how those end. `open_ms` says for how long one has been open, and by how much that may be
+    too long; None if it is not known.
+    """
+    found = []
+    for transaction in transactions:
+        may_time_out = transaction.status is TransactionStatus.ONGOING and transaction.prepared is None
+        known = open_ms(transaction) if may_time_out else None
+        if known is not None and known[0] - known[1] > transaction.timeout_ms:
+            found.append(Overdue(transaction, known[0]))
+    return found
 
 
 class Observations:
@@ -67,10 +79,8 @@ class Observations:
         One that is seen for the first time is noted, one that is not among them any more is forgotten.
         """
         seen: dict[_Seen, float] = {}
-        found = []
-        for transaction in transactions:
-            if not may_time_out(transaction):
-                continue
+
+        def open_ms(transaction: TransactionState) -> tuple[int, int]:
             key = (
                 transaction.transactional_id,
                 transaction.producer_id,
@@ -78,9 +88,9 @@ class Observations:
                 transaction.transaction,
             )
             seen[key] = self._first_seen_s.get(key, now_s)
-            open_ms = int((now_s - seen[key]) * 1000)
-            if open_ms > transaction.timeout_ms:
-                found.append(Overdue(transaction, open_ms))
+            return int((now_s - seen[key]) * 1000), 0
+
+        found = overdue(transactions, open_ms)
         self._first_seen_s = seen
         return found
 
