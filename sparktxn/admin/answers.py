@@ -8,6 +8,7 @@ from typing import Any, Final, Self, TypeVar
 
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
+from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.log.log import Log
 from sparktxn.process.clock import Clock, Deadline
 from sparktxn.process.fork import ForkGuard
@@ -38,9 +39,7 @@ class AnsweringClient(WithoutCredentials):
         Raises:
             ConfigurationError: a setting is unknown, or the store's address is missing.
         """
-        given = arguments.mapping("config", config) | {
-            name.replace("_", "."): value for name, value in settings.items()
-        }
+        given = arguments.mapping("config", config) | settings_of_keywords(settings)
         chosen = AdminSettings.parse(given)
         self._uri, self._options = chosen.uri, chosen.store_options
         self._fork = ForkGuard()

@@ -27,6 +27,7 @@ from sparktxn.kafka.message import (
     TopicPartition,
     topic_partitions,
 )
+from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views.readview import ReadView
@@ -64,7 +65,7 @@ class Consumer(Lookups):
             StoreNotFound: there is no store there.
         """
         given = arguments.mapping("config", config)
-        given |= {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
+        given |= settings_of_keywords(settings, _CALLBACKS)
         self._settings = ConsumerSettings.parse(given)
         self._fork = ForkGuard()
         self._closed = self._is_closing = False

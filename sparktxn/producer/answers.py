@@ -16,12 +16,18 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Lookups", "clock_of"]
+__all__ = ["Lookups", "clock_of", "own_time_s"]
 
 
 def clock_of(producer: Lookups) -> Clock:
     """Return the clock of the producer's store."""
     return producer._log.clock if producer._log is not None else clock_at(producer._settings.uri)
+
+
+def own_time_s(producer: Lookups) -> float | None:
+    """Return how long a call without a time-out may take: a transaction's own time."""
+    is_transactional = producer._settings.transactional_id is not None
+    return producer._settings.transaction_timeout_ms / 1000 if is_transactional else None
 
 
 class Lookups(WithoutCredentials):

@@ -12,12 +12,13 @@ from zlib import crc32
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
+from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.clock import Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
 from sparktxn.process.fork import ForkGuard
-from sparktxn.producer.answers import Lookups, clock_of
+from sparktxn.producer.answers import Lookups, clock_of, own_time_s
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch
@@ -50,17 +51,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-_CALLBACK_SETTINGS: Final = frozenset(
-    {"on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb"}
-)
+_CALLBACKS: Final = ("on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb")
 _PAUSE_S: Final = 0.05
 _FULL_QUEUE_S: Final = 1.0  # how long poll(0) works on a transaction's queue that is full: it would stay so without
 _LOGGER: Final = logging.getLogger("sparktxn")
-
-
-def _own_time_s(producer: Producer) -> float | None:
-    """Return how long a call without a time-out may take: a transaction's own time."""
-    return None if producer._transactions is None else producer._settings.transaction_timeout_ms / 1000
 
 
 class Producer(Lookups):
@@ -79,10 +73,8 @@ class Producer(Lookups):
     _holdings: Holdings | None = None
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        dotted = {
-            name if name in _CALLBACK_SETTINGS else name.replace("_", "."): value for name, value in settings.items()
-        }
-        self._settings = ProducerSettings.parse(arguments.mapping("config", config) | dotted)
+        given = arguments.mapping("config", config) | settings_of_keywords(settings, _CALLBACKS)
+        self._settings = ProducerSettings.parse(given)
         self._fork = ForkGuard()
         self._closed = False
         self._connecting = threading.Lock()
@@ -254,16 +246,14 @@ class Producer(Lookups):
         if served or not self._may_wait(timeout_s):
             return served
         if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
-            with Deadline(
-                clock_of(self), timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else _own_time_s(self)
-            ).governs():
+            with Deadline(clock_of(self), timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else own_time_s(self)).governs():
                 self._flush_transaction()
         else:
             self._reports.wait(None if timeout_s < 0 else timeout_s)
             self._check()
         return self._reports.serve()
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def flush(self, timeout: float | None = -1) -> int:
         """Store what waits, and deliver the reports; how many records and reports are left.
 
@@ -295,7 +285,7 @@ class Producer(Lookups):
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
         """Take the transactional id over, once: fence an older producer and abort what it left open.
 
@@ -314,7 +304,7 @@ class Producer(Lookups):
         """Open a transaction; nothing is written before it publishes."""
         self._transactional("begin_transaction").begin()
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def send_offsets_to_transaction(
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
@@ -325,7 +315,7 @@ class Producer(Lookups):
         group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
         transactions.add_offsets(topic_partitions("positions", positions), group)
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def expect(self, topic: str, partition: int, log_end_offset: int, timeout: float = -1) -> None:
         """Make commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
 
@@ -341,7 +331,7 @@ class Producer(Lookups):
         seconds(timeout)
         self._transactional("expect").expect(topic, partition, log_end_offset)
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
         """Store all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
 
@@ -357,7 +347,7 @@ class Producer(Lookups):
         finally:
             self._reports.serve()
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
         """End the prepared transaction: commit it if it is `prepared`, else abort it.
 
@@ -375,7 +365,7 @@ class Producer(Lookups):
         finally:
             self._reports.serve()
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit: when it returns, the transaction is durable and every new reader sees all of it.
 
@@ -390,7 +380,7 @@ class Producer(Lookups):
         finally:
             self._reports.serve()
 
-    @in_time("timeout", clock_of, _own_time_s)
+    @in_time("timeout", clock_of, own_time_s)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         seconds(timeout)

@@ -6,18 +6,24 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from sparktxn.process.clock import callers_own_time
+
 __all__ = ["StrictBackground"]
 
 Result = TypeVar("Result")
 
 
 class StrictBackground:
-    """Runs the work at once in the caller's thread; what it raises reaches the caller, so that no error goes unseen."""
+    """Runs the work at once in the caller's thread; what it raises reaches the caller, so that no error goes unseen.
+
+    The work has no deadline, as on a worker.
+    """
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
         """Run `work` now."""
         future: Future[Result] = Future()
-        future.set_result(work())
+        with callers_own_time():
+            future.set_result(work())
         return future
 
     def sibling(self, name: str, workers: int) -> StrictBackground:

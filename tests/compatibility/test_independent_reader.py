@@ -142,6 +142,7 @@ def alone(reader: StoreReader) -> RecordsAlone:
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("state", ["all entries"], indirect=True)
 def test_the_commands_that_the_document_lists_are_enough_for_records(
     reader: StoreReader, state: Replay, alone: RecordsAlone, topic: str, isolation: str
 ) -> None:

@@ -10,7 +10,7 @@ from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.store.registry import lend_log, objects_of, take_log_back
 from sparktxn.testing.backgroundwork import StrictBackground
-from tests.world import open_log
+from tests.world import next_number, open_log
 
 
 class Watched(StrictBackground):
@@ -25,7 +25,7 @@ class Watched(StrictBackground):
 
 def test_clients_of_the_address_use_the_log_and_do_not_close_it() -> None:
     background = Watched()
-    objects = MemoryStore("lent", SystemClock())
+    objects = MemoryStore(f"lent-{next_number()}", SystemClock())
     log = open_log(objects, background=background)
     lend_log("memory://borrowed", log)
     with Store.open("memory://borrowed", options={"checkpoint.entries": 7}) as store:

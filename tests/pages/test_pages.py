@@ -154,10 +154,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.mark.parametrize("page", OTHER_PAGES)
-def test_a_page_prints_what_it_shows(page: str, txnlog: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    file = program(page, tmp_path)
-    run([file], tmp_path, txnlog, request.getfixturevalue("server") if WORLDS[page].s3 else None)
+def test_a_page_prints_what_it_shows_and_some_can_be_pasted_twice(
+    page: str, txnlog: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    file, world = program(page, tmp_path), WORLDS[page]
+    run([file], tmp_path, txnlog, request.getfixturevalue("server") if world.s3 else None)
     check(page, file)
+    if world.twice:
+        run([file], tmp_path, txnlog)
+        assert json.loads(file.with_suffix(".out").read_text())["error"] == ""
 
 
 @pytest.fixture(scope="module")
@@ -182,14 +187,6 @@ def spark_pages(
 @pytest.mark.parametrize("page", SPARK_PAGES)
 def test_a_page_with_spark_prints_what_it_shows(page: str, spark_pages: dict[str, Path]) -> None:
     check(page, spark_pages[page])
-
-
-@pytest.mark.parametrize("page", [page for page, world in WORLDS.items() if world.twice])
-def test_a_page_can_be_pasted_twice(page: str, txnlog: str, tmp_path: Path) -> None:
-    file = program(page, tmp_path)
-    for _ in range(2):
-        run([file], tmp_path, txnlog)
-        assert json.loads(file.with_suffix(".out").read_text())["error"] == ""
 
 
 def test_every_block_of_every_page_is_run_or_says_why_not() -> None:

@@ -114,8 +114,10 @@ def without_commit_order(patch: pytest.MonkeyPatch) -> None:
     """An open transaction holds one topic of a half transaction up, and a reader sees the other one."""
     pieces = commitorder._pieces
 
-    def stable(objects: Any, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None) -> Any:
-        return pieces(objects, view, after_entry, to_entry, start, view.last_stable_offset)
+    def stable(
+        objects: Any, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None, **how: Any
+    ) -> Any:
+        return pieces(objects, view, after_entry, to_entry, start, view.last_stable_offset, **how)
 
     patch.setattr(commitorder, "_pieces", stable)
 

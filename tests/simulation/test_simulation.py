@@ -30,7 +30,7 @@ from tests.simulation.scenarios import (
 
 pytestmark = pytest.mark.simulation
 
-BY_DAY, BY_NIGHT = 4, 100
+BY_DAY, BY_NIGHT = 3, 100
 """How many histories of a scenario are run."""
 TRACES = """
 import logging

@@ -234,6 +234,7 @@ def submitted(master: str, store: Store, *words: str, **given: Any) -> JobResult
     return submit(master, words, job=job, environment={"TXNLOG_STORE": store.uri}, **given)
 
 
+@pytest.mark.nightly
 def test_spark_submit_runs_every_job(store: Store, stuck: Producer) -> None:
     """In one run: each start of Spark takes longer than all the jobs."""
     make_old_records(store)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType, StringType
+from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType
 
 from pyspark_txnlog.options.spark_columns import is_scalar, quoted
 from sparktxn import output_schema
@@ -63,10 +63,8 @@ def _stored_as(found: DataType, declared: pa.DataType) -> str | None:
     """Return the type that values of the type `found` are hashed as; None if it is that one.
 
     Spark hashes the digits of a decimal without its scale. So a decimal is hashed with the scale that the topic has.
-    Text has the hash of its bytes, which a cast would copy, unless a collation takes different texts for equal.
+    Text has the hash of its bytes, which a cast would copy. Text with a collation was refused before.
     """
-    if isinstance(found, StringType) and found != StringType():
-        return "binary"
     if isinstance(found, DecimalType) and pa.types.is_decimal(declared):
         return from_arrow_type(declared).simpleString()
     return _STORED_AS.get(type(found))

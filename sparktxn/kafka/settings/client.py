@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sparktxn.config.settings import Setting, setting
@@ -12,7 +12,7 @@ from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
 
-__all__ = ["SortedSettings", "address_setting", "none_if_empty", "sort_settings"]
+__all__ = ["SortedSettings", "address_setting", "none_if_empty", "settings_of_keywords", "sort_settings"]
 
 _ADDRESS: Final = "bootstrap.servers"
 _EXPECTED_ADDRESS: Final = "the store's address, such as /data/log or s3://bucket/prefix"
@@ -32,6 +32,11 @@ def address_setting() -> Any:
 def none_if_empty(value: str) -> str | None:
     """Return None for a setting that is empty text."""
     return value or None
+
+
+def settings_of_keywords(keywords: Mapping[str, Any], callbacks: Collection[str] = ()) -> dict[str, Any]:
+    """Return keyword arguments as settings: ``_`` stands for ``.``, but in the names of callbacks."""
+    return {name if name in callbacks else name.replace("_", "."): value for name, value in keywords.items()}
 
 
 class SortedSettings(NamedTuple):

@@ -25,7 +25,7 @@ def world() -> Iterator[World]:
 
 def task_of(world: World) -> ReadTask:
     view = world.store.view(["t"])
-    (task,) = world.store.plan(view, world.store.ranges(view))
+    (task,) = world.store.plan(view, world.store.ranges(view), by_segment=True)
     return task
 
 
