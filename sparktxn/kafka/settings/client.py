@@ -35,7 +35,7 @@ def none_if_empty(value: str) -> str | None:
 
 
 def settings_of_keywords(keywords: Mapping[str, Any], callbacks: Collection[str] = ()) -> dict[str, Any]:
-    """Return keyword arguments as settings: ``_`` stands for ``.``, but in the names of callbacks."""
+    """Return keyword arguments as settings: ``_`` means ``.``, but in the names of callbacks."""
     return {name if name in callbacks else name.replace("_", "."): value for name, value in keywords.items()}
 
 
