@@ -24,7 +24,7 @@ _RESET = choice("smallest", "earliest", "beginning", "largest", "latest", "end",
 
 
 def _offset_reset(named: str, value: Any) -> str:
-    """Return smallest, earliest, beginning, largest, latest, end or error"""
+    """smallest, earliest, beginning, largest, latest, end or error"""
     word: str = _RESET(named, value)
     return _RESET_ALIASES.get(word, word)
 
@@ -35,7 +35,7 @@ _COOPERATIVE: Final = "cooperative-sticky"
 
 
 def _strategies(named: str, value: Any) -> str:
-    """Return range, roundrobin, or both with a comma in between; or cooperative-sticky"""
+    """range, roundrobin, or both with a comma in between; or cooperative-sticky"""
     words = [word.strip().lower() for word in text(named, value).split(",")]
     known = all(word in _STRATEGIES for word in words)
     if not known or (_COOPERATIVE in words and set(words) != {_COOPERATIVE}):

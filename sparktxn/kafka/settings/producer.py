@@ -28,7 +28,7 @@ _INT_MAX: Final = 2**31 - 1
 
 
 def _acks(named: str, value: Any) -> int:
-    """Return all, or a whole number from -1 to 1000"""
+    """all, or a whole number from -1 to 1000"""
     parsed: int = -1 if isinstance(value, str) and str.lower(value) == "all" else integer(-1, 1000)(named, value)
     return parsed
 
