@@ -8,11 +8,10 @@ from typing import Final
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, TopicPartition
 from sparktxn.log.views.readview import PartitionView
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["NOT_STARTED", "Assignment", "PartitionKey", "Progress", "check_offset", "logical_position"]
+__all__ = ["NOT_STARTED", "Assignment", "Progress", "check_offset", "logical_position"]
 
-PartitionKey = tuple[str, int]
-"""(topic, partition)."""
 
 _OFFSET_TAIL_BASE: Final = -2000
 """librdkafka's OFFSET_TAIL: -2000 - n is n records before the end."""
@@ -49,7 +48,7 @@ class Progress:
         "topic_id",
     )
 
-    def __init__(self, key: PartitionKey, position: int) -> None:
+    def __init__(self, key: TopicPartitionKey, position: int) -> None:
         self.key = key
         self.assigned_at = position
         self.position = position
@@ -109,19 +108,19 @@ class Assignment:
     """The assigned partitions, taken in turn."""
 
     def __init__(self) -> None:
-        self._by_key: dict[PartitionKey, Progress] = {}
-        self._turn: list[PartitionKey] = []
+        self._by_key: dict[TopicPartitionKey, Progress] = {}
+        self._turn: list[TopicPartitionKey] = []
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def __contains__(self, key: PartitionKey) -> bool:
+    def __contains__(self, key: TopicPartitionKey) -> bool:
         return key in self._by_key
 
     def __iter__(self) -> Iterator[Progress]:
         return iter(list(self._by_key.values()))
 
-    def get(self, key: PartitionKey) -> Progress | None:
+    def get(self, key: TopicPartitionKey) -> Progress | None:
         """Return the partition's progress, or None if it is not assigned."""
         return self._by_key.get(key)
 
@@ -148,7 +147,7 @@ class Assignment:
             self._turn.append(progress.key)
         self._by_key[progress.key] = progress
 
-    def remove(self, key: PartitionKey) -> None:
+    def remove(self, key: TopicPartitionKey) -> None:
         """Take a partition away."""
         if self._by_key.pop(key, None) is not None:
             self._turn.remove(key)
@@ -166,13 +165,13 @@ class Assignment:
         """Return all partitions, the one that has waited longest first."""
         return [self._by_key[key] for key in self._turn]
 
-    def served(self, key: PartitionKey) -> None:
+    def served(self, key: TopicPartitionKey) -> None:
         """Put a partition at the end of the turn."""
         if key in self._by_key:
             self._turn.remove(key)
             self._turn.append(key)
 
-    def take_turns(self, keys: Iterable[PartitionKey]) -> None:
+    def take_turns(self, keys: Iterable[TopicPartitionKey]) -> None:
         """Take the partitions in the order of `keys`; those that are not among them come last."""
         places = {key: place for place, key in enumerate(keys)}
         self._turn.sort(key=lambda key: places.get(key, len(places)))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment, PartitionKey
+from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment
 from sparktxn.kafka.message import OFFSET_INVALID
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn.consumer.polling import Reading
@@ -28,7 +29,7 @@ class _Place(Struct, frozen=True):
 class Bookmark(Struct, frozen=True):
     """The places of a consumer in its partitions, in turn: opaque, for `Consumer.end_block`."""
 
-    places: dict[PartitionKey, _Place]
+    places: dict[TopicPartitionKey, _Place]
 
 
 def bookmark(assignment: Assignment, reading: Reading) -> Bookmark:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
+from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.errors import StoreError, ViewExpired
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.views.entryhistory import History
@@ -26,6 +26,7 @@ from sparktxn.scan.internalrows import history_of, read_history
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, is_internal
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["Chunk", "Fetcher"]
 
@@ -59,7 +60,9 @@ class _OpenRange:
         "typed",
     )
 
-    def __init__(self, key: PartitionKey, end_offset: int, task: ReadTask, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(
+        self, key: TopicPartitionKey, end_offset: int, task: ReadTask, batches: Iterator[pa.RecordBatch]
+    ) -> None:
         self.key = key
         self.end_offset = end_offset
         self.typed = task.schema is not None
@@ -169,8 +172,8 @@ class Fetcher:
         self._background = background
         self._arrived = arrived
         self._fetch: _Fetch | None = None
-        self._open: dict[PartitionKey, _OpenRange] = {}
-        self._histories: dict[PartitionKey, History] = {}
+        self._open: dict[TopicPartitionKey, _OpenRange] = {}
+        self._histories: dict[TopicPartitionKey, History] = {}
         self._advanced: Callable[[Progress, int], None] = _move
         self.view: ReadView | None = None
 
@@ -189,7 +192,7 @@ class Fetcher:
         if self._fetch is not None:
             self._fetch.is_wanted = False
 
-    def discard(self, key: PartitionKey) -> None:
+    def discard(self, key: TopicPartitionKey) -> None:
         """Drop what is under way for one partition: it is read again from its position."""
         self._open.pop(key, None)
         if self._fetch is not None and self._fetch.progress.key == key:
@@ -200,7 +203,7 @@ class Fetcher:
         """True while a worker reads."""
         return self._fetch is not None
 
-    def partition_view(self, key: PartitionKey) -> PartitionView | None:
+    def partition_view(self, key: TopicPartitionKey) -> PartitionView | None:
         """Return the partition in the pinned view."""
         return None if self.view is None else self.view.partitions.get(key)
 
@@ -334,7 +337,7 @@ class Fetcher:
             key, fetch.end_offset, tasks[0], read_history(self._objects, tasks[0], history=history)
         )
 
-    def _plan(self, view: ReadView, key: PartitionKey, start: int, end: int) -> list[ReadTask]:
+    def _plan(self, view: ReadView, key: TopicPartitionKey, start: int, end: int) -> list[ReadTask]:
         return plan_ranges(self._objects, self._uri, view, {key: (start, end)}, isolation=self._isolation)
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
+from sparktxn.consumer.assignment import Assignment, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
 from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.messages import internal_messages_of, messages_of
@@ -40,6 +40,7 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline, is_time_up, time_left_s
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
 __all__ = ["Reading"]
@@ -131,7 +132,7 @@ class Reading:
         self._fetcher = Fetcher(log.objects, uri, settings, assignment, self._now_s, background, self._arrived.set)
         self._fetcher.on_advance(self._pass_over)
         self._chunk: Chunk | None = None
-        self._reported: set[str | PartitionKey] = set()
+        self._reported: set[str | TopicPartitionKey] = set()
         self._poll: _Poll | None = None
         self._needs_offsets = True
         self._poll_forced = True
@@ -174,7 +175,7 @@ class Reading:
             self.ready.clear()
             self._chunk = None
 
-    def partition_under_way(self) -> PartitionKey | None:
+    def partition_under_way(self) -> TopicPartitionKey | None:
         """Return the partition whose messages are handed out next, if any are ready."""
         return self._chunk.progress.key if self._chunk is not None else None
 
@@ -317,7 +318,7 @@ class Reading:
         except (StoreUnavailable, OutcomeUnknown) as error:
             self._report_unavailable(error)
 
-    def discard(self, key: PartitionKey) -> None:
+    def discard(self, key: TopicPartitionKey) -> None:
         """Drop what is under way for a partition; call `give_back` first."""
         self._fetcher.discard(key)
 
@@ -327,7 +328,7 @@ class Reading:
         self._reported.clear()
         self.poll_again()
 
-    def watermarks_in_view(self, key: PartitionKey) -> tuple[int, int]:
+    def watermarks_in_view(self, key: TopicPartitionKey) -> tuple[int, int]:
         """Return (low, high) in the pinned view, or OFFSET_INVALID twice."""
         view = self._fetcher.partition_view(key)
         if view is None:
@@ -558,7 +559,7 @@ class Reading:
         )
         self._report_once(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
 
-    def _report_once(self, what: str | PartitionKey, code: ErrorCode, reason: str) -> None:
+    def _report_once(self, what: str | TopicPartitionKey, code: ErrorCode, reason: str) -> None:
         if what not in self._reported:
             self._reported.add(what)
             topic, partition = (what, None) if isinstance(what, str) else what

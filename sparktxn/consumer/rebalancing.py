@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
+from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.member import Event, Membership, Seen, Status
 from sparktxn.consumer.polling import Reading
@@ -25,6 +25,7 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import Clock
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
 __all__ = ["Rebalancing"]
@@ -61,7 +62,7 @@ class Rebalancing:
         self._reading = reading
         self._commits = commits
         self._clock = clock
-        self._held: set[PartitionKey] = set()
+        self._held: set[TopicPartitionKey] = set()
         self._is_assigned = False
         self._partial_since_s: float | None = None
         self._releasing: int | None = None
@@ -250,7 +251,7 @@ class Rebalancing:
         if offsets:
             self._commits.begin_commit(offsets)
 
-    def _revoke(self, going: Iterable[PartitionKey]) -> None:
+    def _revoke(self, going: Iterable[TopicPartitionKey]) -> None:
         """Take partitions away after the user's `on_revoke`; their stored offsets are noted, to commit."""
         keys = sorted(going)
         if not keys:
@@ -274,7 +275,7 @@ class Rebalancing:
             self._held.difference_update(keys)
             self._is_assigned = self._is_assigned and self._settings.is_incremental
 
-    def _give(self, keys: Iterable[PartitionKey]) -> None:
+    def _give(self, keys: Iterable[TopicPartitionKey]) -> None:
         """Assign partitions, unless the user's `on_assign` has chosen."""
         given = sorted(keys)
         if not self._settings.is_incremental:
@@ -339,7 +340,7 @@ class Rebalancing:
         self._assignment.clear()
         self._held.clear()
 
-    def _call(self, callback: RebalanceCallback | None, keys: Sequence[PartitionKey]) -> None:
+    def _call(self, callback: RebalanceCallback | None, keys: Sequence[TopicPartitionKey]) -> None:
         user = self._user()
         if callback is None or user is None:
             return

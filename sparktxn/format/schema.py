@@ -15,6 +15,7 @@ import pyarrow as pa
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import Columns
 
 __all__ = [
     "OFFSET_COLUMN",
@@ -30,8 +31,6 @@ __all__ = [
     "with_offsets",
 ]
 
-Columns = tuple[tuple[str, str, bool], ...]
-"""Declared columns as (name, type, nullable)."""
 
 _TIMESTAMP_MS: Final = pa.timestamp("ms", tz="UTC")
 # Parquet calls a list's item "element": with another name every read would have to cast.

@@ -35,13 +35,12 @@ from sparktxn.maintenance.copyobjects import (
     inline_proof,
 )
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, ManifestRef, PartitionSegments, PartitionState
 
 __all__ = ["Head", "Marks", "Run", "find_checksums", "heads_in", "mark", "open_heads", "read_heads"]
 
 logger = logging.getLogger("sparktxn")
-
-_Where = tuple[int, int]
 
 
 class Head(Struct, frozen=True):
@@ -71,8 +70,8 @@ class Marks(Struct):
 
     parts: dict[str, tuple[PartRef, int]] = field(default_factory=dict)
     appends: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    runs: dict[_Where, dict[str, Run]] = field(default_factory=dict)
-    segments: dict[_Where, dict[str, NamedFile]] = field(default_factory=dict)
+    runs: dict[TopicIdPartition, dict[str, Run]] = field(default_factory=dict)
+    segments: dict[TopicIdPartition, dict[str, NamedFile]] = field(default_factory=dict)
     needed: dict[str, int] = field(default_factory=dict)
     entries: dict[int, dict[str, str]] = field(default_factory=dict)
     horizon: int = 1
@@ -277,7 +276,7 @@ class _Marking:
         record: PartitionSegments,
         folder: str,
         entry: int,
-        log_starts: dict[_Where, int] | None,
+        log_starts: dict[TopicIdPartition, int] | None,
     ) -> None:
         """Mark a partition's runs; with `log_starts`, its segments from there on too."""
         where = (record.topic_id, record.partition)
@@ -321,7 +320,7 @@ class _Marking:
             raise DamagedObject(ref.name, f"it names topic id {record.topic_id}, which the log does not")
         return names.partition_folder(topic, record.topic_id, record.partition)
 
-    def _log_starts(self, head: CheckpointHead, segments_part: str) -> dict[_Where, int]:
+    def _log_starts(self, head: CheckpointHead, segments_part: str) -> dict[TopicIdPartition, int]:
         """Return the log starts of the partitions whose segments `segments_part` holds."""
         part = "partitions/" + segments_part.removeprefix(SEGMENTS_PREFIX)
         return {

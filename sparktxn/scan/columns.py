@@ -21,6 +21,7 @@ import pyarrow as pa
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import Columns
 
 __all__ = [
     "ENTRY",
@@ -38,8 +39,6 @@ __all__ = [
     "reserved_name",
 ]
 
-Columns = tuple[tuple[str, str, bool], ...]
-"""A typed topic's declared columns as (name, type, nullable)."""
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"

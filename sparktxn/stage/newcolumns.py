@@ -11,12 +11,11 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_y
 from sparktxn.format.commands import AlterTopic
 from sparktxn.format.schema import check_columns, check_schema
 from sparktxn.log.log import Log
+from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import TopicState
 
-__all__ = ["Columns", "add_columns", "columns_to_add", "with_columns"]
+__all__ = ["add_columns", "columns_to_add", "with_columns"]
 
-Columns = tuple[tuple[str, str, bool], ...]
-"""Declared columns as (name, type, nullable)."""
 
 _ATTEMPTS: Final = 3
 

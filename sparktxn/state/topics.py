@@ -27,15 +27,13 @@ from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import changed, check_values
+from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
 __all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records", "delete_topic"]
 
 HIGH_WATERMARK: Final = -1
 """The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
-
-
-_Columns = tuple[tuple[str, str, bool], ...]
 
 
 def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: bool) -> Refusal | None:
@@ -49,7 +47,7 @@ def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: boo
     return check_values(f"topic {name!r}", settings)
 
 
-def _check_columns(name: str, columns: _Columns, existing: _Columns = ()) -> Refusal | None:
+def _check_columns(name: str, columns: Columns, existing: Columns = ()) -> Refusal | None:
     """Refuse a schema that no reader would take."""
     try:
         check_columns(columns, existing)

@@ -61,6 +61,7 @@ from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.store.stageplan import StagePlan
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
 __all__ = [
@@ -76,8 +77,6 @@ __all__ = [
     "read_table_task",
     "read_task",
 ]
-
-TopicPartitionKey = tuple[str, int]
 
 
 def _clock_of(store: Store) -> Clock:

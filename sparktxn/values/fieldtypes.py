@@ -8,6 +8,7 @@ from msgspec import Meta
 
 __all__ = [
     "Checksum",
+    "Columns",
     "Int64",
     "Natural",
     "NaturalOrNone",
@@ -15,7 +16,9 @@ __all__ = [
     "SealedFolder",
     "SegmentFile",
     "StateKey",
+    "TopicIdPartition",
     "TopicNameText",
+    "TopicPartitionKey",
 ]
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -33,6 +36,15 @@ SegmentFile = Annotated[
 ]
 SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-v]{20}\Z")]
 Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
+
+TopicPartitionKey = tuple[str, int]
+"""A partition by its topic's name."""
+
+TopicIdPartition = tuple[int, int]
+"""A partition by its topic's id, which no other topic gets (kafka TopicIdPartition)."""
+
+Columns = tuple[tuple[str, str, bool], ...]
+"""Declared columns: name, type, and whether null is allowed."""
 
 StateKey = tuple[str | int, ...]
 """A record's key: its table, then what identifies it there."""

@@ -13,6 +13,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.errors import ErrorCode
 from sparktxn.stage import newcolumns
 from sparktxn.store import read_task
+from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import TopicState
 
 ID = pa.field("id", pa.int64(), nullable=False)
@@ -99,7 +100,7 @@ def test_a_column_that_another_writer_adds_first_is_found(store: Store, monkeypa
     find = newcolumns.columns_to_add
     overtaken: list[bool] = []
 
-    def find_then_lose(topic: TopicState, columns: newcolumns.Columns) -> newcolumns.Columns:
+    def find_then_lose(topic: TopicState, columns: Columns) -> newcolumns.Columns:
         missing = find(topic, columns)
         if not overtaken:
             overtaken.append(True)

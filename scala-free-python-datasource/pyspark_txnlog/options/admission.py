@@ -11,13 +11,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from sparktxn.process.clock import SystemClock
 
 if TYPE_CHECKING:
-    from pyspark_txnlog.options.offsets import Partition
     from sparktxn import ReadView, Store
     from sparktxn.process.clock import Clock
+    from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["Pace", "TriggerLimits", "rows_within"]
 
-Ranges = Mapping["Partition", tuple[int, int]]
+Ranges = Mapping["TopicPartitionKey", tuple[int, int]]
 
 
 class TriggerLimits(Struct, frozen=True, kw_only=True):

@@ -18,11 +18,11 @@ from pyspark_txnlog.options.offsets import (
     LATEST,
     ByPartition,
     Offsets,
-    Partition,
     partition_exists,
 )
 from sparktxn import ConfigurationError, did_you_mean
 from sparktxn.config.times import Time, TimeAgo, absolute_ms
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
@@ -93,13 +93,13 @@ def resolved(
     bound: Bound,
     store: Store,
     view: ReadView,
-    partitions: Sequence[Partition],
+    partitions: Sequence[TopicPartitionKey],
     *,
-    latest: Mapping[Partition, int],
+    latest: Mapping[TopicPartitionKey, int],
     order: Order,
     isolation: Isolation,
     now_ms: int,
-) -> dict[Partition, int]:
+) -> dict[TopicPartitionKey, int]:
     """Return an offset for each of `partitions`.
 
     `latest` is where each one ends, `now_ms` what relative times refer to. An offset that a time gives may be above it.
@@ -129,7 +129,7 @@ def resolved(
     return offsets
 
 
-def _check_named(name: str, named: ByPartition, view: ReadView, partitions: Sequence[Partition]) -> None:
+def _check_named(name: str, named: ByPartition, view: ReadView, partitions: Sequence[TopicPartitionKey]) -> None:
     """Raise unless the option names exactly the partitions that are read."""
     read = set(partitions)
     for topic, numbers in named.items():
@@ -154,7 +154,7 @@ def _check_named(name: str, named: ByPartition, view: ReadView, partitions: Sequ
 
 
 def _explicit(
-    name: str, offsets: Offsets, view: ReadView, partition: Partition, latest: Mapping[Partition, int]
+    name: str, offsets: Offsets, view: ReadView, partition: TopicPartitionKey, latest: Mapping[TopicPartitionKey, int]
 ) -> int:
     topic, number = partition
     asked = _WORDS[offsets] if isinstance(offsets, str) else offsets[topic][number]
@@ -170,7 +170,9 @@ def _explicit(
     return asked
 
 
-def check_ranges(start: Bound, starts: Mapping[Partition, int], end: Bound, ends: Mapping[Partition, int]) -> None:
+def check_ranges(
+    start: Bound, starts: Mapping[TopicPartitionKey, int], end: Bound, ends: Mapping[TopicPartitionKey, int]
+) -> None:
     """Raise if a partition starts after its end.
 
     Raises:

@@ -17,8 +17,8 @@ from msgspec import Struct
 from sparktxn import ConfigurationError, ConsumerGroupTopicPartitions, TopicPartition, read_object
 
 if TYPE_CHECKING:
-    from pyspark_txnlog.options.offsets import Partition
     from sparktxn import ReadView, Store
+    from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["CommittedStart", "GroupStart", "committed_start", "entry_behind", "offsets_of_batch", "offsets_of_progress"]
 
@@ -38,12 +38,16 @@ class GroupStart(Struct, frozen=True, kw_only=True):
 class CommittedStart(Struct, frozen=True):
     """Where a read for a group starts: above these offsets, with what entries after `after_entry` have committed."""
 
-    offsets: dict[Partition, int]
+    offsets: dict[TopicPartitionKey, int]
     after_entry: int
 
 
 def committed_start(
-    store: Store, view: ReadView, partitions: Sequence[Partition], start: GroupStart, latest: Mapping[Partition, int]
+    store: Store,
+    view: ReadView,
+    partitions: Sequence[TopicPartitionKey],
+    start: GroupStart,
+    latest: Mapping[TopicPartitionKey, int],
 ) -> CommittedStart:
     """Return the group's committed offsets for `partitions`; `latest` is where each one ends.
 
@@ -82,8 +86,8 @@ def offsets_of_progress(progresses: Iterable[Mapping[str, Any]], group_id: str) 
 
     Where two sources read one partition, the lesser offset counts: what lies below has been read by both.
     """
-    offsets: dict[Partition, list[int]] = {}
-    entries: dict[Partition, set[int]] = {}
+    offsets: dict[TopicPartitionKey, list[int]] = {}
+    entries: dict[TopicPartitionKey, set[int]] = {}
     for progress in progresses:
         entry = progress["entry"] if progress.get("order") == "commit" else 0
         for topic, by_partition in progress["topics"].items():
@@ -97,7 +101,7 @@ def offsets_of_progress(progresses: Iterable[Mapping[str, Any]], group_id: str) 
     return ConsumerGroupTopicPartitions(group_id, partitions)
 
 
-def entry_behind(progress: Mapping[str, Any], partition: Partition, entry: int) -> int:
+def entry_behind(progress: Mapping[str, Any], partition: TopicPartitionKey, entry: int) -> int:
     """Return the entry up to which a progress has read a partition that is behind the others; `entry` if it is not."""
     behind = progress.get("behind")
     topic, number = partition

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparktxn import ConfigurationError, RetentionPassed
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
@@ -20,7 +21,6 @@ __all__ = [
     "LATEST",
     "ByPartition",
     "Offsets",
-    "Partition",
     "parse_json",
     "parse_offsets",
     "parse_timestamps",
@@ -36,7 +36,6 @@ LATEST: Final = -1
 COMMITTED: Final = "committed"
 """In place of offsets: those that a consumer group has committed."""
 
-Partition = tuple[str, int]
 ByPartition = dict[str, dict[int, int]]
 """Numbers by topic and partition."""
 Offsets = str | ByPartition
@@ -141,7 +140,7 @@ def _of_topic(named: str, topic: str, numbers: Any, what: str, minimum: int) -> 
     return found
 
 
-def partitions_of(view: ReadView, assigned: Mapping[str, tuple[int, ...]] | None) -> list[Partition]:
+def partitions_of(view: ReadView, assigned: Mapping[str, tuple[int, ...]] | None) -> list[TopicPartitionKey]:
     """Return the partitions to read, in order: those that are assigned, of topics in the view, or all of the view.
 
     Raises:
@@ -170,7 +169,7 @@ def partition_exists(name: str, view: ReadView, topic: str, partition: int) -> N
         )
 
 
-def within_log(view: ReadView, partition: Partition, offset: int, *, fail: bool) -> int:
+def within_log(view: ReadView, partition: TopicPartitionKey, offset: int, *, fail: bool) -> int:
     """Return `offset`, or where the log starts now if that has moved past it.
 
     Raises:
@@ -187,8 +186,8 @@ def within_log(view: ReadView, partition: Partition, offset: int, *, fail: bool)
 
 
 def readable_ranges(
-    store: Store, view: ReadView, starts: Mapping[Partition, int], isolation: Isolation
-) -> dict[Partition, tuple[int, int]]:
+    store: Store, view: ReadView, starts: Mapping[TopicPartitionKey, int], isolation: Isolation
+) -> dict[TopicPartitionKey, tuple[int, int]]:
     """Return what a read in offset order has from `starts` on: to the last stable offsets, or the ends of the log."""
     ranges = store.ranges(view, isolation=isolation)
     return {key: (start, max(start, ranges[key][1])) for key, start in starts.items()}

@@ -27,7 +27,7 @@ from pyspark_txnlog.options.asof import AsOfPoint
 from pyspark_txnlog.options.bounds import check_ranges, resolved
 from pyspark_txnlog.options.filters import pushed_condition
 from pyspark_txnlog.options.groups import CommittedStart, committed_start
-from pyspark_txnlog.options.offsets import Partition, partitions_of, within_log
+from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
@@ -36,6 +36,7 @@ from sparktxn import read_task, rows_at_most
 from sparktxn.scan.conditions import Condition, matching
 from sparktxn.scan.conditiontext import typed_conditions
 from sparktxn.scan.plan import end_of
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -155,7 +156,7 @@ class TxnLogReader(DataSourceReader):
         """Return the rows of one part, in offset order, that meet the option `filters`."""
         return read_partition(partition, self._options, self.target, self._conditions)
 
-    def _ranges(self) -> dict[Partition, tuple[int, int]]:
+    def _ranges(self) -> dict[TopicPartitionKey, tuple[int, int]]:
         """Return offsets (start, end) of every partition that is read."""
         options, view = self._options, self._view
         partitions = partitions_of(view, options.assigned)
@@ -171,7 +172,7 @@ class TxnLogReader(DataSourceReader):
         # An end by time may lie where a transaction is still open; a start may have been removed.
         return {key: (start, max(start, min(ends[key], last[key]))) for key, start in starts.items()}
 
-    def _resolved(self, bound: Bound, latest: dict[Partition, int]) -> dict[Partition, int]:
+    def _resolved(self, bound: Bound, latest: dict[TopicPartitionKey, int]) -> dict[TopicPartitionKey, int]:
         options = self._options
         if bound.group is not None and self._committed is not None:
             return self._committed.offsets
@@ -190,7 +191,7 @@ class TxnLogReader(DataSourceReader):
 def plan_partitions(
     store: Store,
     view: ReadView,
-    ranges: dict[Partition, tuple[int, int]],
+    ranges: dict[TopicPartitionKey, tuple[int, int]],
     columns: tuple[str, ...],
     options: ReadOptions,
     *,
@@ -293,7 +294,7 @@ class FilteringTxnLogReader(TxnLogReader):
                 self._pushed.append(pushed)
             yield condition
 
-    def _ranges(self) -> dict[Partition, tuple[int, int]]:
+    def _ranges(self) -> dict[TopicPartitionKey, tuple[int, int]]:
         ranges = super()._ranges()
         for condition in self._filters:
             ranges = {partition: _narrowed(partition, bounds, condition) for partition, bounds in ranges.items()}
@@ -312,7 +313,7 @@ def _is_range(condition: Filter, prefix: str) -> bool:
     )
 
 
-def _narrowed(partition: Partition, bounds: tuple[int, int], condition: Any) -> tuple[int, int]:
+def _narrowed(partition: TopicPartitionKey, bounds: tuple[int, int], condition: Any) -> tuple[int, int]:
     name, value = condition.attribute[0].removeprefix("_"), condition.value
     start, end = bounds
     if name != "offset":

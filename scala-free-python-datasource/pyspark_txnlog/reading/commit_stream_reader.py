@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.options.bounds import resolved
 from pyspark_txnlog.options.groups import committed_start, entry_behind
-from pyspark_txnlog.options.offsets import LATEST, Partition, partitions_of
+from pyspark_txnlog.options.offsets import LATEST, partitions_of
 from pyspark_txnlog.options.spark_columns import read_columns
 from pyspark_txnlog.reading.batch_reader import TaskPartition, task_rows
 from pyspark_txnlog.reading.stream_reader import (
@@ -29,6 +29,7 @@ from pyspark_txnlog.reading.stream_reader import (
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
 from sparktxn.scan.commitorder import compacted_entry
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
@@ -38,7 +39,7 @@ __all__ = ["CommitOrderStreamReader"]
 
 _log = logging.getLogger("sparktxn.spark")
 
-_Group = tuple[int, dict["Partition", int]]
+_Group = tuple[int, dict["TopicPartitionKey", int]]
 """Partitions with the offset from which they are read, after the entry up to which they have been read."""
 
 _Place = TypeVar("_Place", int, tuple[int, int])
@@ -127,7 +128,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             cuts = [self._cut(view, after_entry, some, to_entry=whole_to) for after_entry, some in groups]
             unread = {key: offset for cut in cuts for key, offset in cut.unread.items()}
             return self._choose(start, self._end(view, whole_to, unread), cuts)
-        level: dict[Partition, int] = {}
+        level: dict[TopicPartitionKey, int] = {}
         for after_entry, some in groups:
             if after_entry < entry:
                 cut = self._cut(view, after_entry, some, to_entry=entry, **limits)
@@ -138,7 +139,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         cut = self._cut(view, entry, level, **limits)
         return self._choose(start, self._end(view, cut.entry, cut.unread), [cut])
 
-    def _end(self, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+    def _end(self, view: ReadView, entry: int, offsets: dict[TopicPartitionKey, int]) -> Progress:
         """Return the end of a micro-batch; its view is as a rule newer than its last entry."""
         return {**self._progress(view, entry, offsets), "view": view.entry}
 
@@ -153,7 +154,9 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         self._chosen = (end, sum(cut.transactions for cut in cuts))
         return end
 
-    def _cut(self, view: ReadView, after_entry: int, floors: dict[Partition, int], **limits: int | None) -> CommitCut:
+    def _cut(
+        self, view: ReadView, after_entry: int, floors: dict[TopicPartitionKey, int], **limits: int | None
+    ) -> CommitCut:
         return self._store().commit_cut(view, after_entry, bounds=_bounds(floors), **limits)
 
     def reportLatestOffset(self) -> Progress | None:
@@ -172,7 +175,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         end, transactions = self._chosen
         return {**newest, "batchTransactions": transactions, **self._backlog(view, partitions, end)}
 
-    def _backlog(self, view: ReadView, partitions: Iterable[Partition], end: Progress) -> Progress:
+    def _backlog(self, view: ReadView, partitions: Iterable[TopicPartitionKey], end: Progress) -> Progress:
         """Return what `view` has after the progress `end`."""
         log_starts = {key: view.partitions[key].log_start_offset for key in partitions}
         floors = {key: max(log_start, offset_in(end, key, log_start)) for key, log_start in log_starts.items()}
@@ -213,11 +216,11 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         return parts
 
 
-def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | None]]:
+def _bounds(floors: dict[TopicPartitionKey, int]) -> dict[TopicPartitionKey, tuple[int, int | None]]:
     return {key: (floor, None) for key, floor in floors.items()}
 
 
-def _read_to(view: ReadView, progress: Progress, key: Partition) -> int:
+def _read_to(view: ReadView, progress: Progress, key: TopicPartitionKey) -> int:
     """Return the entry up to which a progress has read a partition: 0 for one that is new since."""
     if not is_known(view, key, progress):
         return 0
@@ -225,7 +228,7 @@ def _read_to(view: ReadView, progress: Progress, key: Partition) -> int:
     return entry_behind(progress, key, entry)
 
 
-def _behind(entry: int, floors: Iterable[Partition]) -> Progress:
+def _behind(entry: int, floors: Iterable[TopicPartitionKey]) -> Progress:
     """Return what a progress says of partitions that it has read up to `entry` only, and the others further."""
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(floors):
@@ -233,12 +236,12 @@ def _behind(entry: int, floors: Iterable[Partition]) -> Progress:
     return {"behind": {"entry": entry, "topics": topics}}
 
 
-def _by_entry(view: ReadView, progress: Progress, floors: dict[Partition, int]) -> list[_Group]:
+def _by_entry(view: ReadView, progress: Progress, floors: dict[TopicPartitionKey, int]) -> list[_Group]:
     """Return the partitions by the entry up to which `progress` has read them, those that are read furthest first."""
     return _grouped(floors, lambda key: _read_to(view, progress, key))
 
 
-def _behind_of(groups: Iterable[_Group], entry: int) -> Iterator[tuple[Partition, int]]:
+def _behind_of(groups: Iterable[_Group], entry: int) -> Iterator[tuple[TopicPartitionKey, int]]:
     """Yield the partitions that are read up to an entry before `entry`, with the offsets from which they are read."""
     for after_entry, some in groups:
         if after_entry < entry:
@@ -246,9 +249,9 @@ def _behind_of(groups: Iterable[_Group], entry: int) -> Iterator[tuple[Partition
 
 
 def _grouped(
-    floors: dict[Partition, int], place: Callable[[Partition], _Place]
-) -> list[tuple[_Place, dict[Partition, int]]]:
-    groups: dict[_Place, dict[Partition, int]] = {}
+    floors: dict[TopicPartitionKey, int], place: Callable[[TopicPartitionKey], _Place]
+) -> list[tuple[_Place, dict[TopicPartitionKey, int]]]:
+    groups: dict[_Place, dict[TopicPartitionKey, int]] = {}
     for key, floor in floors.items():
         groups.setdefault(place(key), {})[key] = floor
     return sorted(groups.items(), key=lambda group: group[0], reverse=True)

@@ -12,12 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.options.admission import rows_within
 from pyspark_txnlog.options.bounds import resolved
-from pyspark_txnlog.options.offsets import Partition, partitions_of, readable_ranges
+from pyspark_txnlog.options.offsets import partitions_of, readable_ranges
 from pyspark_txnlog.options.spark_columns import read_columns
 from pyspark_txnlog.reading.batch_reader import plan_partitions
 from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import INTERNAL_TOPICS, StoreError, ViewExpired, ranges_within, rows_at_most
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
@@ -33,7 +34,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
 
     _order = "offset"
 
-    _chosen_ends: dict[Partition, int] | None = None
+    _chosen_ends: dict[TopicPartitionKey, int] | None = None
 
     def initialOffset(self) -> Progress:
         """Return where a new query starts.
@@ -75,7 +76,9 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         offset = self._progress(view, view.entry, ends)
         return offset if any(offset[name] != start[name] for name in ("topics", "topicIds")) else start
 
-    def _ends(self, view: ReadView, starts: dict[Partition, int], limit: ReadLimit) -> dict[Partition, int]:
+    def _ends(
+        self, view: ReadView, starts: dict[TopicPartitionKey, int], limit: ReadLimit
+    ) -> dict[TopicPartitionKey, int]:
         """Return where a micro-batch within the limits ends: at `starts` if it is to wait."""
         store = self._store()
         ranges = readable_ranges(store, view, starts, self._options.isolation)
@@ -105,7 +108,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         readable = {key: ranges[key][1] for key in partitions}
         return {**self._progress(view, view.entry, readable), **self._report_backlog(view, readable)}
 
-    def _report_backlog(self, view: ReadView, readable: dict[Partition, int]) -> Progress:
+    def _report_backlog(self, view: ReadView, readable: dict[TopicPartitionKey, int]) -> Progress:
         """Return what `view` has after the last micro-batch, up to `readable`: aborted records too."""
         starts = {key: view.partitions[key].log_start_offset for key in readable}
         read = self._chosen_ends or {}

@@ -20,13 +20,14 @@ from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.stores import open_store
 from pyspark_txnlog.options.admission import Pace
 from pyspark_txnlog.options.groups import offsets_of_progress
-from pyspark_txnlog.options.offsets import Partition, partitions_of, within_log
+from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of
 from pyspark_txnlog.reading.batch_reader import read_partition
 from pyspark_txnlog.reading.views import open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.process.clock import SystemClock
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -92,7 +93,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (KafkaException, StoreError) as error:
             _log.warning("the offsets of group %r are not committed for this micro-batch: %s", group_id, error)
 
-    def _progress(self, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+    def _progress(self, view: ReadView, entry: int, offsets: dict[TopicPartitionKey, int]) -> Progress:
         """Return the JSON of a progress; equal ones have equal text."""
         topics: dict[str, dict[str, int]] = {}
         for topic, partition in sorted(offsets):
@@ -172,7 +173,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             return self._newest_view(entry)
 
-    def _starts(self, view: ReadView, start: Progress) -> dict[Partition, int]:
+    def _starts(self, view: ReadView, start: Progress) -> dict[TopicPartitionKey, int]:
         """Return where each partition goes on: partitions that are new since `start` begin at their earliest record.
 
         Raises:
@@ -185,7 +186,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._report_loss(view, topic, topic_id)
         return {key: self._start_of(view, key, start) for key in partitions_of(view, self._options.assigned)}
 
-    def _starts_between(self, view: ReadView, start: Progress, end: Progress) -> dict[Partition, int]:
+    def _starts_between(self, view: ReadView, start: Progress, end: Progress) -> dict[TopicPartitionKey, int]:
         """Return where each partition of the micro-batch from `start` to `end` goes on: only those that `end` names.
 
         The query may have been started again with others: the next micro-batch reads these from their start. `view` may
@@ -211,7 +212,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     starts[key] = self._start_of(view, key, start)
         return starts
 
-    def _start_of(self, view: ReadView, key: Partition, start: Progress) -> int:
+    def _start_of(self, view: ReadView, key: TopicPartitionKey, start: Progress) -> int:
         earliest = view.partitions[key].log_start_offset
         offset = offset_in(start, key, earliest) if is_known(view, key, start) else earliest
         return within_log(view, key, offset, fail=self._options.fail_on_data_loss)
@@ -252,7 +253,7 @@ def backlog(*, rows: int, age_ms: int, transactions: int | None = None) -> Progr
     return {"backlogRows": rows, **counted, "backlogMs": age_ms}
 
 
-def offset_in(progress: Progress, partition: Partition, missing: int = -1) -> int:
+def offset_in(progress: Progress, partition: TopicPartitionKey, missing: int = -1) -> int:
     """Return the offset of a partition in a progress, or `missing`."""
     topic, number = partition
     return int(progress["topics"].get(topic, {}).get(str(number), missing))
@@ -263,7 +264,7 @@ def topic_id_of(view: ReadView, topic: str) -> int | None:
     return view.topics[topic].topic_id if topic in view.topics else None
 
 
-def is_known(view: ReadView, partition: Partition, progress: Progress) -> bool:
+def is_known(view: ReadView, partition: TopicPartitionKey, progress: Progress) -> bool:
     """Return whether a progress has an offset of the partition, of this topic and not of a deleted one of its name."""
     topic = partition[0]
     return progress["topicIds"].get(topic) == topic_id_of(view, topic) and offset_in(progress, partition) >= 0

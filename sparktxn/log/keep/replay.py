@@ -22,6 +22,7 @@ from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, current_segments, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     AbortedTransaction,
     ManifestRef,
@@ -37,7 +38,6 @@ __all__ = ["NamedFile", "Replay"]
 
 _PARTS_PER_FETCH: Final = 64
 _EMPTY: Final = digest(encode_part([]))
-_Where = tuple[int, int]
 
 
 class NamedFile(Struct, frozen=True, gc=False):
@@ -65,10 +65,10 @@ class Replay(Tail):
         # Its own: a manifest that another reader has read before may have been lost since.
         self._manifests = ManifestCache()
         self._readable: set[tuple[str, ManifestRef]] = set()
-        self.segments: dict[_Where, dict[str, NamedFile]] = {}
-        self.runs: dict[_Where, dict[str, tuple[ManifestRef, int]]] = {}
+        self.segments: dict[TopicIdPartition, dict[str, NamedFile]] = {}
+        self.runs: dict[TopicIdPartition, dict[str, tuple[ManifestRef, int]]] = {}
         self.appends: dict[str, tuple[str, int]] = {}
-        self.partitions: set[_Where] = set()
+        self.partitions: set[TopicIdPartition] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
@@ -88,7 +88,7 @@ class Replay(Tail):
             if isinstance(command, Appends):
                 self.appends[command.object] = command.checksum, entry.entry
 
-    def files_of(self, number: int) -> list[tuple[_Where, str]]:
+    def files_of(self, number: int) -> list[tuple[TopicIdPartition, str]]:
         """Return the files that entry `number` names, by partition.
 
         Raises:
@@ -164,7 +164,7 @@ class Replay(Tail):
 
     def _unreadable(self, head: CheckpointHead) -> str | None:
         """Read every part, and every sealed run that the checkpoint names."""
-        seen: set[_Where] = set()
+        seen: set[TopicIdPartition] = set()
         for part, records in _read(self._objects, head.parts):
             if not part.startswith(SEGMENTS_PREFIX):
                 continue
@@ -254,7 +254,7 @@ def _same_runs(one: PartitionSegments, other: PartitionSegments) -> int:
     return 0 if any(each.first_offset < end for each in later) else same
 
 
-def _files_of(commands: Iterable[Command]) -> Iterator[tuple[_Where, str, int, str]]:
+def _files_of(commands: Iterable[Command]) -> Iterator[tuple[TopicIdPartition, str, int, str]]:
     """Yield the files that commands name: partition, name, size, checksum; manifests have the last two of rewrites."""
     for command in commands:
         if isinstance(command, Append) and not command.data:

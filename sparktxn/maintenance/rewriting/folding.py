@@ -16,8 +16,9 @@ from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
-from sparktxn.maintenance.rewriting.rewriteplan import PartitionKey, RewriteTask, plan_tasks
+from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.process.clock import time_left_s
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["Folder", "start_folding"]
 
@@ -67,7 +68,7 @@ class Folder:
         self._is_due = self._is_behind = False
         self._next_s = -_NEVER_S
         self._backoff_s = _BACKOFF_S
-        self._planned_to: dict[PartitionKey, int] = {}
+        self._planned_to: dict[TopicPartitionKey, int] = {}
         self._wake: Callable[[], None] | None = None
         self._is_started = False
 
@@ -164,7 +165,7 @@ class Folder:
         self._left_bytes -= size_bytes
         return True
 
-    def _starts(self, view: ReadView) -> dict[PartitionKey, int]:
+    def _starts(self, view: ReadView) -> dict[TopicPartitionKey, int]:
         """Return from which offsets on partitions are planned: of those that have gained many small segments."""
         starts = {}
         for key, partition in view.partitions.items():
@@ -211,7 +212,7 @@ class _Planned:
         self._tasks = tasks
         self._affords = affords
         self.is_complete = False
-        self.partitions: set[PartitionKey] = set()
+        self.partitions: set[TopicPartitionKey] = set()
 
     def __iter__(self) -> Iterator[RewriteTask]:
         for task in self._tasks:

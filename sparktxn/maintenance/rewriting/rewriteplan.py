@@ -21,12 +21,11 @@ from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task_of
 from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.state.internal import is_internal
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["PartitionKey", "RewriteTask", "plan_tasks"]
+__all__ = ["RewriteTask", "plan_tasks"]
 
-PartitionKey = tuple[str, int]
-"""A topic's name and a partition's number."""
 
 _ARROW: Final = ".arrow"
 _INPUT_PER_TARGET: Final = 4
@@ -56,7 +55,10 @@ class RewriteTask(Struct, frozen=True):
 
 
 def plan_tasks(
-    objects: ObjectStore, view: ReadView, settings: RewriteSettings, starts: Mapping[PartitionKey, int] | None = None
+    objects: ObjectStore,
+    view: ReadView,
+    settings: RewriteSettings,
+    starts: Mapping[TopicPartitionKey, int] | None = None,
 ) -> Iterator[RewriteTask]:
     """Yield the tasks that rewrite what `settings` select of `view`, partition by partition, in offset order.
 

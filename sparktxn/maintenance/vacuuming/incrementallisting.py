@@ -25,6 +25,7 @@ from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_va
 from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.keep.replay import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
 __all__ = ["Placed", "list_placed", "read_hint", "write_hint"]
@@ -33,7 +34,6 @@ logger = logging.getLogger("sparktxn")
 
 _NAMES_PER_REQUEST: Final = 1_000
 _PARTITIONS_PREFIX: Final = "partitions/"
-_Where = tuple[int, int]
 
 
 class Placed(Struct):
@@ -64,7 +64,7 @@ def list_placed(
     hint: VacuumHint | None,
     base: CheckpointHead | None,
     new: CheckpointHead | None,
-    kept: Mapping[_Where, Collection[str]],
+    kept: Mapping[TopicIdPartition, Collection[str]],
 ) -> Placed:
     """Return the objects that may be garbage, or all if there is no hint or listing all takes fewer requests.
 
@@ -129,10 +129,10 @@ class _New:
         objects: ObjectStore,
         replay: Replay,
         hint: VacuumHint,
-        folders: dict[_Where, str],
+        folders: dict[TopicIdPartition, str],
         base: CheckpointHead | None,
         new: CheckpointHead | None,
-        kept: Mapping[_Where, Collection[str]],
+        kept: Mapping[TopicIdPartition, Collection[str]],
     ) -> None:
         self._objects = objects
         self._replay = replay
@@ -166,7 +166,7 @@ class _New:
                 yield info
         yield from (ObjectInfo(name, size_bytes, 0) for name, size_bytes in passed.items())
 
-    def _passed(self) -> Iterator[tuple[_Where, str, int]]:
+    def _passed(self) -> Iterator[tuple[TopicIdPartition, str, int]]:
         """Yield files that were in use at the earlier horizon, or were named since: partition, name and size.
 
         Those whose partition's places are what they were are left out.
@@ -187,7 +187,9 @@ class _New:
                     if isinstance(record, HalfState):
                         yield from (((each.topic_id, each.partition), each.segment, 0) for each in record.segments)
 
-    def _replaced(self, base: CheckpointHead, new: CheckpointHead, part: str) -> Iterator[tuple[_Where, str, int]]:
+    def _replaced(
+        self, base: CheckpointHead, new: CheckpointHead, part: str
+    ) -> Iterator[tuple[TopicIdPartition, str, int]]:
         """Yield the files of `base` in partitions that are gone, or whose log start or rewritten ranges differ."""
         of_partitions = _PARTITIONS_PREFIX + part.removeprefix(SEGMENTS_PREFIX)
         if all(base.parts.get(each) == new.parts.get(each) for each in (part, of_partitions)):
@@ -207,7 +209,7 @@ class _New:
 
     def _places(
         self, head: CheckpointHead, part: str, of_partitions: str
-    ) -> dict[_Where, tuple[PartitionSegments, int]]:
+    ) -> dict[TopicIdPartition, tuple[PartitionSegments, int]]:
         """Return where the records of each partition of a part are, and its log start."""
         refs = [head.parts[each] for each in (part, of_partitions) if each in head.parts]
         records = [record for read in read_parts(self._objects, refs) for record in read]
@@ -223,7 +225,7 @@ class _New:
         }
 
 
-def _folders(objects: ObjectStore, replay: Replay, head: CheckpointHead) -> dict[_Where, str]:
+def _folders(objects: ObjectStore, replay: Replay, head: CheckpointHead) -> dict[TopicIdPartition, str]:
     """Return the folders of the partitions that a checkpoint has."""
     refs = [ref for part, ref in head.parts.items() if part.startswith(_PARTITIONS_PREFIX)]
     found = [
@@ -235,5 +237,5 @@ def _folders(objects: ObjectStore, replay: Replay, head: CheckpointHead) -> dict
     return _folders_of(replay, found)
 
 
-def _folders_of(replay: Replay, partitions: Iterable[_Where]) -> dict[_Where, str]:
+def _folders_of(replay: Replay, partitions: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, str]:
     return {where: names.partition_folder(replay.topics[where[0]], *where) for where in partitions}

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["ASSIGNORS", "Assignor", "Place", "Subscriber", "Topics", "range_targets", "uniform_targets"]
+from sparktxn.values.fieldtypes import TopicIdPartition
 
-Place = tuple[int, int]
-"""A partition: topic id and number."""
+__all__ = ["ASSIGNORS", "Assignor", "Subscriber", "Topics", "range_targets", "uniform_targets"]
+
 
 Topics = Mapping[str, tuple[int, int]]
 """The existing topics by name: topic id and partition count."""
 
-Targets = list[tuple[Place, ...]]
+Targets = list[tuple[TopicIdPartition, ...]]
 
 
 class Subscriber(NamedTuple):
     """A member as an assignor sees it: the topics that it subscribes to, its target before, and what it holds."""
 
     topics: tuple[str, ...]
-    target: tuple[Place, ...] = ()
-    held: frozenset[Place] = frozenset()
+    target: tuple[TopicIdPartition, ...] = ()
+    held: frozenset[TopicIdPartition] = frozenset()
 
 
 Assignor = Callable[[Sequence[Subscriber], Topics], Targets]
@@ -49,7 +49,7 @@ def range_targets(members: Sequence[Subscriber], topics: Topics) -> Targets:
 
     Topics with equal partition counts and subscribers are co-partitioned: one member gets the same numbers of each.
     """
-    found: list[list[Place]] = [[] for _ in members]
+    found: list[list[TopicIdPartition]] = [[] for _ in members]
     for name, subscribed in _subscribers(members, topics).items():
         topic_id, partition_count = topics[name]
         length, longer = divmod(partition_count, len(subscribed))
@@ -65,11 +65,11 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform_targets, "range":
 """By the names that members give; the first one is the default."""
 
 
-def _sorted_targets(found: Iterable[Iterable[Place]]) -> Targets:
+def _sorted_targets(found: Iterable[Iterable[TopicIdPartition]]) -> Targets:
     return [tuple(sorted(places)) for places in found]
 
 
-def _places(topics: Topics, names: Iterable[str]) -> list[Place]:
+def _places(topics: Topics, names: Iterable[str]) -> list[TopicIdPartition]:
     """Return all partitions of the named topics, sorted."""
     chosen = sorted(topics[name] for name in names)
     return [(topic_id, partition) for topic_id, count in chosen for partition in range(count)]
@@ -85,7 +85,7 @@ def _subscribers(members: Sequence[Subscriber], topics: Topics) -> dict[str, lis
     return found
 
 
-def _balanced(members: Sequence[Subscriber], places: Sequence[Place]) -> Targets:
+def _balanced(members: Sequence[Subscriber], places: Sequence[TopicIdPartition]) -> Targets:
     """Divide `places` among members that all subscribe to them."""
     wanted = set(places)
     found = [[place for place in member.target if place in wanted] for member in members]
@@ -106,14 +106,14 @@ def _balanced(members: Sequence[Subscriber], places: Sequence[Place]) -> Targets
     return _sorted_targets(found)
 
 
-def _keep(places: list[Place], count: int, held: frozenset[Place]) -> None:
+def _keep(places: list[TopicIdPartition], count: int, held: frozenset[TopicIdPartition]) -> None:
     """Shorten `places` to `count`; partitions that the member does not hold yet leave first."""
     if len(places) > count:
         places.sort(key=lambda place: (place not in held, place))
         del places[count:]
 
 
-def _deal(found: Sequence[list[Place]], quotas: Sequence[int], free: Iterable[Place]) -> None:
+def _deal(found: Sequence[list[TopicIdPartition]], quotas: Sequence[int], free: Iterable[TopicIdPartition]) -> None:
     """Give one partition after the other to the members that have room, in turns."""
     rest = iter(free)
     having_room = [index for index in range(len(found)) if len(found[index]) < quotas[index]]
@@ -128,11 +128,13 @@ def _spread(members: Sequence[Subscriber], topics: Topics) -> Targets:
     subscribers = _subscribers(members, topics)
     # Topics with few subscribers leave the least choice, so they come first.
     names = sorted(subscribers, key=lambda name: (len(subscribers[name]), topics[name]))
-    owned: dict[str, dict[int, list[Place]]] = {name: {index: [] for index in subscribers[name]} for name in names}
+    owned: dict[str, dict[int, list[TopicIdPartition]]] = {
+        name: {index: [] for index in subscribers[name]} for name in names
+    }
     sizes = [0] * len(members)
     owners = {place: index for index, member in enumerate(members) for place in member.target}
     holders = {place: index for index, member in enumerate(members) for place in member.held}
-    homeless: list[tuple[str, Place]] = []
+    homeless: list[tuple[str, TopicIdPartition]] = []
     for name in names:
         for place in _places(topics, (name,)):
             index = owners.get(place, -1)
@@ -159,7 +161,7 @@ def _spread(members: Sequence[Subscriber], topics: Topics) -> Targets:
     )
 
 
-def _even(owned: dict[int, list[Place]], sizes: list[int], members: Sequence[Subscriber]) -> bool:
+def _even(owned: dict[int, list[TopicIdPartition]], sizes: list[int], members: Sequence[Subscriber]) -> bool:
     """Move partitions of one topic while that makes the targets more even; return True if one was moved."""
     moved = False
     while True:

@@ -14,15 +14,16 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sparktxn.state.delta import Context, Delta
-from sparktxn.state.groups.assignors import ASSIGNORS, Place, Subscriber
+from sparktxn.state.groups.assignors import ASSIGNORS, Subscriber
 from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic, TopicState
 
 __all__ = ["Roster", "rebalance_subscribers"]
 
 _NO_TOPIC: Final = 0
 
-_place_of: Final[Callable[[HeldPartition], Place]] = attrgetter("topic_id", "partition")
+_place_of: Final[Callable[[HeldPartition], TopicIdPartition]] = attrgetter("topic_id", "partition")
 
 
 class Roster:
@@ -200,5 +201,5 @@ def _names_of(members: Iterable[MemberState]) -> set[str]:
     return set().union(*{member.topics for member in members})
 
 
-def _places_of(held: Iterable[HeldPartition]) -> list[Place]:
+def _places_of(held: Iterable[HeldPartition]) -> list[TopicIdPartition]:
     return list(map(_place_of, held))

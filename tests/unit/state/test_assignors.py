@@ -7,15 +7,18 @@ from random import Random
 
 import pytest
 
-from sparktxn.state.groups.assignors import Place, Subscriber, range_targets, uniform_targets
+from sparktxn.state.groups.assignors import Subscriber, range_targets, uniform_targets
+from sparktxn.values.fieldtypes import TopicIdPartition
 from tests.each import each
 
 pytestmark = pytest.mark.kafka("G21")
 
-Targets = list[tuple[Place, ...]]
+Targets = list[tuple[TopicIdPartition, ...]]
 
 
-def subscribed(*topics: str, target: tuple[Place, ...] = (), held: tuple[Place, ...] | None = None) -> Subscriber:
+def subscribed(
+    *topics: str, target: tuple[TopicIdPartition, ...] = (), held: tuple[TopicIdPartition, ...] | None = None
+) -> Subscriber:
     return Subscriber(topics, target, frozenset(target if held is None else held))
 
 
