@@ -100,7 +100,7 @@ def test_a_column_that_another_writer_adds_first_is_found(store: Store, monkeypa
     find = newcolumns.columns_to_add
     overtaken: list[bool] = []
 
-    def find_then_lose(topic: TopicState, columns: Columns) -> newcolumns.Columns:
+    def find_then_lose(topic: TopicState, columns: Columns) -> Columns:
         missing = find(topic, columns)
         if not overtaken:
             overtaken.append(True)
