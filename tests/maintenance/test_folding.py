@@ -384,7 +384,7 @@ _ENDS = """
 import sys, threading
 from sparktxn import Producer, Store
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.maintenance import folding
+from sparktxn.maintenance.rewriting import folding
 
 begun = threading.Event()
 

@@ -14,7 +14,7 @@ from tests.simulation.scenarios import record_clients, simulate
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = range(8)
+SEEDS = range(16)
 
 
 def test_deciders_commit_and_are_refused() -> None:
