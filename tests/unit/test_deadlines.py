@@ -26,7 +26,7 @@ from sparktxn.process.clock import (
 from sparktxn.testing.clocks import ManualClock
 
 ROOTS = [Path(str(package.__file__)).parent for package in (sparktxn, pyspark_txnlog)]
-OWNER = Path(str(sparktxn.__file__)).parent / "clock.py"
+OWNER = Path(str(sparktxn.__file__)).parent / "process" / "clock.py"
 WAIT_S = 60
 
 
