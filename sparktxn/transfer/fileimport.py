@@ -7,23 +7,27 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from msgspec import Struct
 
-from sparktxn.errors import CommandRefused, ConfigurationError
+from sparktxn.errors import CommandRefused, ConfigurationError, ProducerFenced
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.rowpartitions import given_partitions
 from sparktxn.stage.stagedsegment import StageTopic
-from sparktxn.store import SinkCommit, Store
+from sparktxn.store import CommitResult, SinkCommit, Store
 from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
+
+if TYPE_CHECKING:
+    from sparktxn.stage.stagedsegment import StagedSegment
 
 __all__ = ["FileImport", "ImportReport", "import_files"]
 
@@ -37,6 +41,10 @@ _FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{{1,5}})")
 _READ_BYTES: Final = 1 << 20
 _BATCH: Final = 0
 """The batch id of an import, in its file's transactional id."""
+
+_CHECKS: Final = 50
+_CHECK_S: Final = 0.1
+"""How often a process that another one has fenced checks whether that one has imported the file, and the pause."""
 
 
 class FileImport(Struct, frozen=True, kw_only=True):
@@ -207,12 +215,7 @@ class _Importing:
         found = path.stat()
         if (found.st_size, found.st_mtime_ns) != (file.size_bytes, file.modified_ns):
             raise ConfigurationError(f"file {str(path)!r} has changed while it was read: nothing of it was imported")
-        done = self._store.commit(
-            staged,
-            transactional_id=transactional_id,
-            sink=SinkCommit(f"import of {file.name}", "", _BATCH),
-            on_replay_mismatch="skip",
-        )
+        done = self._commit(staged, transactional_id, SinkCommit(f"import of {file.name}", "", _BATCH))
         return FileImport(
             file=str(path),
             size_bytes=file.size_bytes,
@@ -220,6 +223,20 @@ class _Importing:
             records=None if done.replayed else records,
             entry=done.entry,
         )
+
+    def _commit(self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit) -> CommitResult:
+        """Commit a file's rows, or find that another process which imports the same file has done so.
+
+        The process that began later fences the others. They wait for its commit, and raise if it does not come.
+        """
+        for _ in range(_CHECKS):
+            with suppress(ProducerFenced):
+                return self._committed(staged, transactional_id, sink)
+            self._store.log.clock.sleep(_CHECK_S)
+        return self._committed(staged, transactional_id, sink)
+
+    def _committed(self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit) -> CommitResult:
+        return self._store.commit(staged, transactional_id=transactional_id, sink=sink, on_replay_mismatch="skip")
 
     def _exists(self, transactional_id: str) -> bool:
         sink = sink_of(self._store, transactional_id)
