@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Final
 
 import pyspark_txnlog
 import sparktxn
+from sparktxn.values import arguments
 
 __all__ = ["main", "pack"]
 
@@ -18,27 +20,29 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every member, the first that a zip file can say: equal packages give an equal file."""
 
 
-def pack(target: Path) -> int:
+def pack(target: str | os.PathLike[str]) -> int:
     """Write the modules of `sparktxn` and `pyspark_txnlog` as this process imports them; return how many bytes.
 
-    `target` appears whole or not at all; a file of that name is replaced.
+    `target` appears whole or not at all, also where two processes write it at once; a file of that name is replaced.
 
     Raises:
+        TypeError: `target` is no path.
         OSError: the file cannot be written.
     """
-    partial = target.with_name(target.name + ".partial")
+    path = Path(arguments.path("target", target))
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             for package in (sparktxn, pyspark_txnlog):
                 folder = Path(package.__path__[0])
-                for path in sorted(folder.rglob("*")):
-                    if path.suffix == ".py" or path.name == "py.typed":
-                        name = (Path(folder.name) / path.relative_to(folder)).as_posix()
-                        archive.writestr(zipfile.ZipInfo(name, _TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
-        partial.replace(target)
+                for module in sorted(folder.rglob("*")):
+                    if module.suffix == ".py" or module.name == "py.typed":
+                        name = (Path(folder.name) / module.relative_to(folder)).as_posix()
+                        archive.writestr(zipfile.ZipInfo(name, _TIME), module.read_bytes(), zipfile.ZIP_DEFLATED)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return target.stat().st_size
+    return path.stat().st_size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,21 @@ def test_the_file_holds_every_module_and_is_the_same_each_time(tmp_path: Path) -
     names = {name for name in zipfile.ZipFile(first).namelist() if name.endswith(".py")}
     assert names == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.zip", "two.zip"]
+
+
+def test_two_processes_that_write_one_file_at_once_leave_a_whole_one(tmp_path: Path) -> None:
+    target = tmp_path / "packages.zip"
+    command = [sys.executable, "-m", "pyspark_txnlog.pack", str(target)]
+    both = [subprocess.Popen(command, cwd=SOURCES, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert zipfile.ZipFile(target).testzip() is None
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("target", [1.0, None, True])
+def test_a_target_that_is_no_path_is_refused(target: Any) -> None:
+    with pytest.raises(TypeError, match="target is"):
+        pack(target)
 
 
 def test_a_wrong_name_is_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
