@@ -132,6 +132,7 @@ def import_files(
             Files before it are imported.
         CommandRefused: the topic does not exist, or a record is too large.
         StoreUnavailable, OutcomeUnknown: call again: a file takes effect once.
+        ProducerFenced: another process imports the same file, and has not committed it within some seconds: call again.
         OSError: a file cannot be read.
     """
     arguments.instance("store", store, Store)

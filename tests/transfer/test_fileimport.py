@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn import ConfigurationError, Producer, Store
-from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced, StoreUnavailable
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.transfer import arrowrows, export_topic, filereading, import_files
 from tests.transfer.test_exporting import TYPED, shop, shown
@@ -111,6 +111,40 @@ def test_a_crash_at_the_commit(
     with Store.open(target.uri, options={"checkpoint.entries": 5}) as other:
         assert import_files(other, "orders", [tmp_path / "a.csv"]).files[0].existing is after
     assert len(shown(target, "orders")) == 100
+
+
+def test_an_import_that_is_fenced_waits_for_the_one_that_has_fenced_it(
+    target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("value\n" + "v\n" * 100)
+    original, refused = Store.commit, [False, False, False]
+
+    def commit(self: Store, *args: Any, **kwargs: Any) -> Any:
+        if self is target and not all(refused):
+            refused[refused.index(False)] = True
+            if all(refused):
+                with Store.open(target.uri, options={"checkpoint.entries": 5}) as other:
+                    assert not import_files(other, "orders", [tmp_path / "a.csv"]).files[0].existing
+            raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, "by another import", fatal=True))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Store, "commit", commit)
+    assert import_files(target, "orders", [tmp_path / "a.csv"]).files[0].existing
+    assert len(shown(target, "orders")) == 100
+
+
+def test_an_import_that_is_fenced_by_one_that_never_commits_says_so(
+    target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("value\nv\n")
+
+    def commit(self: Store, *args: Any, **kwargs: Any) -> Any:
+        raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, "by another import", fatal=True))
+
+    monkeypatch.setattr(Store, "commit", commit)
+    monkeypatch.setattr("sparktxn.transfer.fileimport._CHECK_S", 0.0)
+    with pytest.raises(ProducerFenced):
+        import_files(target, "orders", [tmp_path / "a.csv"])
 
 
 def test_two_processes_that_import_one_file_at_once(
