@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +18,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Append, EndTxn, InitProducerId
 from sparktxn.format.entry import LogEntry, encode_entry
 from sparktxn.format.segment import checksum, encode_inline, encode_segment
-from sparktxn.objectstore import open_store
+from sparktxn.objectstore import ObjectStore, open_store
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
 
@@ -69,17 +69,22 @@ def bare_loop(folder: str, partitions: int, *, fsync: bool) -> Callable[[], None
         nonlocal number
         number += 1
         appends = list(pool.map(upload, range(partitions))) if partitions > 1 else [upload(0)]
-        entry = LogEntry(
-            format=1,
-            entry=number,
-            token=ids.token(),
-            previous="00000000",
-            timestamp_ms=1,
-            commands=(*appends, EndTxn("bench", 0, 0, number, True)),
-        )
-        objects.put_if_absent(names.entry(number), encode_entry(entry)[0])
+        put_entry(objects, number, ids.token(), appends)
 
     return commit
+
+
+def put_entry(objects: ObjectStore, number: int, token: str, appends: Sequence[Append]) -> None:
+    """Put the entry that commits `appends`, as both loops do."""
+    entry = LogEntry(
+        format=1,
+        entry=number,
+        token=token,
+        previous="00000000",
+        timestamp_ms=1,
+        commands=(*appends, EndTxn("bench", 0, 0, number, True)),
+    )
+    objects.put_if_absent(names.entry(number), encode_entry(entry)[0])
 
 
 def bare_inline_loop(folder: str) -> Callable[[], None]:
@@ -97,15 +102,7 @@ def bare_inline_loop(folder: str) -> Callable[[], None]:
         data = encode_inline(pa.table(columns), compression="zstd")
         name = names.inline_segment(ids.token())
         append = Append(1, 0, name, RECORDS, len(data), checksum(data), 0, 0, 0, 1, 2, "bench", number, data=data)
-        entry = LogEntry(
-            format=1,
-            entry=number,
-            token=ids.token(),
-            previous="00000000",
-            timestamp_ms=1,
-            commands=(append, EndTxn("bench", 0, 0, number, True)),
-        )
-        objects.put_if_absent(names.entry(number), encode_entry(entry)[0])
+        put_entry(objects, number, ids.token(), [append])
 
     return commit
 

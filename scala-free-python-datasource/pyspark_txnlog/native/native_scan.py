@@ -9,9 +9,9 @@ Few rows are read here, and many in Spark's workers.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from sparktxn.scan.storedfiles import MergedFile
 
 __all__ = ["frame_of", "read_options", "scan"]
+
+_Found = TypeVar("_Found")
 
 _LOG_APPEND_TIME: Final = 1
 _RANGES_MAX: Final = 100
@@ -111,11 +113,8 @@ def frame_of(
     whole, rest = whole_files(others, offset_max=BASE_OFFSET_MAX)
     if whole or merged:
         check_file_system(spark, tasks[0].store_uri, called)
-    by_topic: dict[str, list[ReadTask]] = {}
-    for task in whole:
-        by_topic.setdefault(task.topic, []).append(task)
-    frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
-    for files in _by_topic(merged):
+    frames = [_whole_rows(spark, some, schema) for some in _by_topic(whole, lambda task: task.topic)]
+    for files in _by_topic(merged, lambda file: file.task.topic):
         frames += _merged_rows(spark, files, schema)
     if rest:
         frames.append(_other_rows(spark, rest, options, schema))
@@ -157,10 +156,10 @@ def _selected(rows: DataFrame, topic: ReadTask, schema: StructType) -> DataFrame
     return rows.select([by_name.get(name, column).alias(name) for name, column in columns.items()])
 
 
-def _by_topic(files: Iterable[MergedFile]) -> Iterable[list[MergedFile]]:
-    by_topic: dict[str, list[MergedFile]] = {}
-    for file in files:
-        by_topic.setdefault(file.task.topic, []).append(file)
+def _by_topic(found: Iterable[_Found], topic_of: Callable[[_Found], str]) -> Iterable[list[_Found]]:
+    by_topic: dict[str, list[_Found]] = {}
+    for one in found:
+        by_topic.setdefault(topic_of(one), []).append(one)
     return by_topic.values()
 
 
