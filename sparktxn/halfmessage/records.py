@@ -6,6 +6,7 @@ and so are the program's own properties. The record's key is the sharding key, e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -34,6 +35,7 @@ TAGS_PROPERTY: Final = "TAGS"
 UNIQUE_KEY_PROPERTY: Final = "UNIQ_KEY"
 SHARDING_PROPERTY: Final = "__SHARDINGKEY"
 IMMUNITY_PROPERTY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_SECONDS: Final = re.compile("-1|[0-9]{1,12}")
 DELAY_PROPERTIES: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
 
 RESERVED_PROPERTIES: Final = frozenset(
@@ -107,11 +109,9 @@ def immunity_ms_of(properties: Mapping[str, str], default_ms: int) -> int:
     given = properties.get(IMMUNITY_PROPERTY)
     if given is None:
         return default_ms
-    try:
-        seconds = int(given)
-    except ValueError:
-        seconds = -2
-    if seconds < -1:
+    # int() takes more than RocketMQ does: digits of other scripts, underscores, spaces.
+    seconds = int(given) if _SECONDS.fullmatch(given) else None
+    if seconds is None:
         raise ConfigurationError(
             f"the property {IMMUNITY_PROPERTY} is {given!r}: expected a whole number of seconds, or -1 for the default"
         )

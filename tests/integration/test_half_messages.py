@@ -371,7 +371,7 @@ def test_r15_a_message_has_its_own_immunity(world: HalfWorld, immunity: str, fir
     assert shop.listener.asked == [b"a"]
 
 
-@pytest.mark.parametrize("immunity", ["soon", "-2", "1.5"])
+@pytest.mark.parametrize("immunity", ["soon", "-2", "1.5", "1_0", " 5", "٣"])
 def test_an_immunity_that_is_no_number_is_refused(world: HalfWorld, immunity: str) -> None:
     shop = world.shop()
     with pytest.raises(ConfigurationError, match="CHECK_IMMUNITY_TIME_IN_SECONDS"):

@@ -21,6 +21,7 @@ from tests.servers import S3Server
 from tests.spark.clusters import PATHS, ROOT
 from tests.spark.drivers import numbers
 from tests.spark.objects import copy_objects
+from tests.spark.sessions import WARM
 
 JOB: Final = Path(__file__).with_name("session_job.py")
 CONF: Final = ROOT / "conf"
@@ -93,7 +94,7 @@ def ran(moto_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     done = subprocess.run(
         [sys.executable, str(JOB), *addresses, json.dumps(options), str(folder)],
         cwd=folder,
-        env={**kept, "PATH": path, "PYTHONPATH": PATHS, "SPARK_CONF_DIR": str(settings)},
+        env={**kept, "PATH": path, "PYTHONPATH": f"{WARM}{os.pathsep}{PATHS}", "SPARK_CONF_DIR": str(settings)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -9,6 +9,11 @@ from __future__ import annotations
 import os
 
 if "KILLS_FOLDER" in os.environ:
+    import runpy
+    from pathlib import Path
+
     from tests.kills.points import arm
 
     arm()
+    # Its processes are forks of armed ones.
+    runpy.run_path(str(Path(__file__).parents[2] / "spark" / "warm" / "sitecustomize.py"))

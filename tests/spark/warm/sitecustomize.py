@@ -12,7 +12,7 @@ if "pyspark.daemon" in sys.orig_argv:
     import gc
     import importlib
 
-    connector = ("batch_reader", "batch_writer", "stream_writer", "streams")
+    connector = ("reading.batch_reader", "reading.streams", "writing.batch_writer", "writing.stream_writer")
     for name in ("pandas", "pyspark.sql", "pyspark.worker", *(f"pyspark_txnlog.{each}" for each in connector)):
         importlib.import_module(name)
     gc.freeze()  # the forks share it
