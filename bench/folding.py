@@ -41,10 +41,9 @@ _TURN = 250
 _ROUNDS = 5
 _ROWS_POLLED_MAX = 1_000_000
 _AGES = (11_000, 50_000)
-_TURNS = 5
-_FRESH_S = 1.2
-_AGED_S = 5.0
-"""Together they are longer than from one fold to the next: what folds cost is a part of the rate."""
+_TURNS = 10
+_TURN_S = 2.5
+"""As long for both writers: a turn begins with cold caches. All turns are longer than from one fold to the next."""
 _WARM = 300
 _LAST_FOLD_S = 20
 """The writer's default pause, and the time for a fold that nothing disturbs."""
@@ -208,9 +207,9 @@ def _in_turns(aged: subprocess.Popen[str]) -> tuple[_Rate, _Rate]:
         os.kill(aged.pid, signal.SIGSTOP)
         _asked(fresh, "commits", _WARM)
         for _ in range(_TURNS):
-            other = _asked(fresh, "seconds", _FRESH_S)
+            other = _asked(fresh, "seconds", _TURN_S)
             os.kill(aged.pid, signal.SIGCONT)
-            turns.append((_asked(aged, "seconds", _AGED_S), other))
+            turns.append((_asked(aged, "seconds", _TURN_S), other))
             os.kill(aged.pid, signal.SIGSTOP)
         os.kill(aged.pid, signal.SIGCONT)
     return _together([ours for ours, _ in turns]), _together([theirs for _, theirs in turns])

@@ -27,7 +27,7 @@ def checked(folder: Path, seed: int, kills: int, gap_s: float) -> None:
 
 
 def test_jobs_writers_and_readers_under_a_few_kills(tmp_path: Path, seed: int) -> None:
-    checked(tmp_path, seed, kills=5, gap_s=0.3)
+    checked(tmp_path, seed, kills=3, gap_s=0.3)
 
 
 @pytest.mark.nightly

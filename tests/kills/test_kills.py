@@ -35,12 +35,12 @@ def short(folder: Path, batches: int) -> Query:
 
 @pytest.mark.kafka("K138")
 def test_errors_and_kills_at_every_point_leave_each_row_once(tmp_path: Path) -> None:
-    query = short(tmp_path, 15)
+    query = short(tmp_path, 9)
     blows = every_point(query)
     with under_kills("local", tmp_path) as place:
         report = place.run(query, blows, seed=1)
     assert not report.findings.problems, report
-    assert report.findings.batches == 15
+    assert report.findings.batches == 9
     assert sum(report.dealt.values()) == len(blows), report
     assert {name.split()[0] for name in report.dealt} == set(POINTS), report
 

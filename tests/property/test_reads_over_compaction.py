@@ -304,7 +304,7 @@ REPLACED_BY_HALF: list[Step] = [
 """Half transactions of two records replace each other's, and records outside transactions theirs."""
 
 
-@settings(max_examples=examples(5, 100))
+@settings(max_examples=examples(4, 100))
 @given(_steps(), st.booleans(), st.sampled_from([0, 18, 49_152]))
 @example([*OVERLAPPING, ("compact", C, 0)], True, 0)
 @example([*OVERLAPPING, ("step of a compaction", C, 0), ("commit", C, 0), ("step of a compaction", C, 0)], True, 0)
@@ -315,7 +315,7 @@ def test_every_reader_over_the_steps_of_compactions(
     _run(taken, None, keeps_tombstones=keeps_tombstones, inline_bytes=inline_bytes)
 
 
-@settings(max_examples=examples(5, 100))
+@settings(max_examples=examples(4, 100))
 @given(_steps(), st.sampled_from([1, 3, 8]), st.booleans(), st.sampled_from([0, 18, 49_152]))
 @example([*OVERLAPPING, ("compact", C, 0), ("commit", C, 0)], 1, True, 0)
 @example(BETWEEN, 1, True, 0)

@@ -181,7 +181,7 @@ def small_row_groups() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=examples(25, 300))
+@settings(max_examples=examples(15, 300))
 @given(st.data(), steps, inline_bytes_)
 def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
     data: Any, taken: list[Step], inline_bytes: int

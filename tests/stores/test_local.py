@@ -20,6 +20,7 @@ from sparktxn.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from sparktxn.objectstore import PutOutcome
 from sparktxn.store import Store
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
+from tests.seeds import examples
 
 
 class FolderTruth:
@@ -39,6 +40,7 @@ class FolderTruth:
 
 class LocalTests(ObjectStoreTests):
     fsync: bool
+    race_rounds = examples(50, 200)
 
     @pytest.fixture
     def opening(self, tmp_path: Path) -> Opening:

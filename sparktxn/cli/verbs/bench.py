@@ -35,7 +35,7 @@ _Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="How long ea
 _Megabytes = Annotated[int, typer.Option("--megabytes", min=1, help="How much is uploaded, and read back.")]
 
 
-@verb(app, "bench", examples=["txnlog bench --seconds 0.5 --megabytes 8", "txnlog bench --megabytes 8 --json"])
+@verb(app, "bench", examples=["txnlog bench --seconds 0.5 --megabytes 8", "txnlog bench --megabytes 2 --json"])
 def bench(session: Session, seconds: _Seconds = 5.0, megabytes: _Megabytes = 64) -> None:
     """Measure commits per second, their latency, and megabytes per second of uploads and reads.
 
