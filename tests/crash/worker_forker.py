@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pandas  # noqa: F401 - pyarrow imports it for the first Python value that it converts
+
 import tests.crash.group_workload
 import tests.crash.jobs_workload  # noqa: F401 - roles more
 from tests.crash.chaos_workload import Task, run
