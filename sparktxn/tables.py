@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -272,7 +272,8 @@ def _conditions(given: Any, known: pa.Schema) -> Iterator[Condition]:
     value = rest[0] if rest else None
     takes_list = operator.lower().split() in (["in"], ["not", "in"], ["between"])
     if takes_list and not isinstance(value, str | bytes) and isinstance(value, Iterable):
-        value = tuple(value)
+        # A set has no order, so it does not say which is the least.
+        value = None if isinstance(value, Set) and operator.lower() == "between" else tuple(value)
     try:
         for condition in conditions_of(column, operator, value):
             yield checked_condition(_of_python(condition, known), known)

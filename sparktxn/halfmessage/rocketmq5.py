@@ -242,7 +242,7 @@ class TransactionChecker(ABC):
         """Return what has become of the transaction of a message; called on the checks' thread."""
 
 
-class Transaction:
+class Transaction(NoCopies):
     """A transaction that `Producer.begin_transaction` has begun. One thread at a time uses it."""
 
     def __init__(self, producer: Producer) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,7 +21,16 @@ from msgspec import Struct
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = ["OPERATORS", "Condition", "checked_condition", "groups_that_may_hold", "matching", "meets"]
+__all__ = [
+    "OPERATORS",
+    "Condition",
+    "checked_condition",
+    "converted_condition",
+    "fitting",
+    "groups_that_may_hold",
+    "matching",
+    "meets",
+]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -70,6 +80,18 @@ def checked_condition(condition: Condition, schema: pa.Schema) -> Condition:
         ConfigurationError: `schema` has no such column, the operator is unknown or means nothing for the column's
             type, or the value is of another type.
     """
+    return converted_condition(condition, schema, lambda value, data_type: _of_type(condition, value, data_type))
+
+
+def converted_condition(
+    condition: Condition, schema: pa.Schema, convert: Callable[[Any, pa.DataType], Any]
+) -> Condition:
+    """Return a condition with each of its values as `convert` makes it of the column's type in `schema`.
+
+    Raises:
+        ConfigurationError: `schema` has no such column, or the operator is unknown or means nothing for the column's
+            type.
+    """
     name, operator = condition.column, condition.operator
     if name not in schema.names:
         known = ", ".join(schema.names)
@@ -91,8 +113,8 @@ def checked_condition(condition: Condition, schema: pa.Schema) -> Condition:
         values = condition.value
         if not isinstance(values, tuple) or not values:
             raise ConfigurationError(f"the condition on column {name!r} has no values: 'in' expects at least one")
-        return Condition(name, operator, tuple(_of_type(name, value, data_type) for value in values))
-    return Condition(name, operator, _of_type(name, condition.value, data_type))
+        return Condition(name, operator, tuple(convert(value, data_type) for value in values))
+    return Condition(name, operator, convert(condition.value, data_type))
 
 
 def _is_comparable(data_type: pa.DataType, operator: str) -> bool:
@@ -103,16 +125,36 @@ def _is_comparable(data_type: pa.DataType, operator: str) -> bool:
     return operator in ("=", "!=", "in") or not pa.types.is_boolean(data_type)
 
 
-def _of_type(name: str, value: Any, data_type: pa.DataType) -> Any:
-    if value is not None:
+def _of_type(condition: Condition, value: Any, data_type: pa.DataType) -> Any:
+    try:
+        return fitting(value, data_type)
+    except ValueError:
+        kind = type(value).__name__
+        raise ConfigurationError(
+            f"the condition on column {condition.column!r} has a {kind}: expected {data_type}"
+        ) from None
+
+
+def fitting(value: Any, data_type: pa.DataType) -> Any:
+    """Return a value as a type has it; a number of a floating type is the nearest one.
+
+    Raises:
+        ValueError: the type has no such value.
+    """
+    # Arrow takes truth values for numbers.
+    if value is not None and (pa.types.is_boolean(data_type) or not isinstance(value, bool | np.bool_)):
         try:
             converted = pa.scalar(value, data_type).as_py()
-            # Arrow cuts a fraction off without a word.
-            if pa.types.is_floating(data_type) or converted == value:
+            # Arrow cuts fractions off without a word, and makes large numbers infinite.
+            if _is_near(converted, value) if pa.types.is_floating(data_type) else converted == value:
                 return converted
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass
-    raise ConfigurationError(f"the condition on column {name!r} has a {type(value).__name__}: expected {data_type}")
+    raise ValueError(f"{data_type} has no such value")
+
+
+def _is_near(converted: float, value: Any) -> bool:
+    return math.isinf(converted) == math.isinf(value) and (converted == 0) == (value == 0)
 
 
 def matching(rows: _Rows, conditions: Iterable[Condition]) -> _Rows:

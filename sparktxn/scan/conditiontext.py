@@ -14,11 +14,11 @@ condition that no record meets::
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from datetime import time as time_of_day
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from sparktxn.config.times import absolute_ms, parse_time
 from sparktxn.errors import ConfigurationError, did_you_mean
-from sparktxn.scan.conditions import Condition, checked_condition
+from sparktxn.scan.conditions import Condition, converted_condition, fitting
 from sparktxn.values import arguments
 
 __all__ = ["ACCEPTED", "Literal", "conditions_of", "parse_conditions", "typed_conditions"]
@@ -50,14 +50,20 @@ _TOKEN: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,4})?", re.IGNORECASE)
 _NUMBER_DIGITS_MAX: Final = 400
+_NO_FINITE_NUMBER: Final = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
+_WORD: Final = re.compile(r"\w[\w.:@/-]*")
+"""What is clearly a text without quotes: no sign of an expression, of a pattern or of another kind of quotes."""
 _TOO_FINE: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
 class Literal(Struct, frozen=True):
-    """A value as text has it: its meaning depends on the column. Words that are not quoted are no texts if in doubt."""
+    """A value as text has it: its meaning depends on the column. Words that are not quoted are no texts if in doubt.
+
+    SQL has columns in double quotes, so such a text is no column's name.
+    """
 
     text: str
-    is_quoted: bool = False
+    quote: str = ""
 
 
 class _Token(NamedTuple):
@@ -111,7 +117,7 @@ def conditions_of(column: str, operator: str, value: Any = None) -> tuple[Condit
 
 def _like(column: str, value: Any) -> Condition:
     pattern = value.text if isinstance(value, Literal) else value
-    if not isinstance(pattern, str) or (isinstance(value, Literal) and not value.is_quoted):
+    if not isinstance(pattern, str) or (isinstance(value, Literal) and not value.quote):
         raise ConfigurationError(f"the condition on column {column!r}: expected a text in quotes after 'like'")
     start = pattern.removesuffix("%")
     if any(special in start for special in "%_\\"):
@@ -119,7 +125,7 @@ def _like(column: str, value: Any) -> Condition:
             f"the condition on column {column!r} has the pattern {pattern!r}: expected a text that ends with the only "
             "%, and has no _ and no backslash; 'starts with' takes any text"
         )
-    return Condition(column, "=" if start == pattern else "starts with", Literal(start, is_quoted=True))
+    return Condition(column, "=" if start == pattern else "starts with", Literal(start, "'"))
 
 
 def parse_conditions(text: str) -> tuple[Condition, ...]:
@@ -244,7 +250,7 @@ class _Parser:
             self._refuse("null is equal to nothing: write 'is null' or 'is not null', or the text in quotes")
         if token.kind not in ("word", "quoted") or token.quote == "`" or token.is_word(*_KEYWORDS):
             self._refuse("a value is missing" if token is _END else f"a value is missing before {token.text!r}")
-        return Literal(token.text, is_quoted=token.kind == "quoted")
+        return Literal(token.text, token.quote)
 
 
 def typed_conditions(conditions: Sequence[Condition], columns: pa.Schema, now_ms: int) -> tuple[Condition, ...]:
@@ -255,41 +261,43 @@ def typed_conditions(conditions: Sequence[Condition], columns: pa.Schema, now_ms
     Raises:
         ConfigurationError: there is no such column, or a value is not one of its type.
     """
-    typed = []
-    for condition in conditions:
-        value = condition.value
-        if condition.column in columns.names and value is not None:
-            data_type = columns.field(condition.column).type
-            values = value if isinstance(value, tuple) else (value,)
-            converted = tuple(_typed(condition.column, one, data_type, columns, now_ms) for one in values)
-            value = converted if isinstance(value, tuple) else converted[0]
-        typed.append(checked_condition(Condition(condition.column, condition.operator, value), columns))
-    return tuple(typed)
+
+    def converted(condition: Condition) -> Condition:
+        return converted_condition(
+            condition, columns, lambda value, data_type: _typed(condition.column, value, data_type, columns, now_ms)
+        )
+
+    return tuple(converted(condition) for condition in conditions)
 
 
 def _typed(column: str, value: Any, data_type: pa.DataType, columns: pa.Schema, now_ms: int) -> Any:
-    """Return what a value means for a column; what means nothing for it stays as it is, to be refused."""
-    if isinstance(value, bool):
-        return value
+    """Return what a value means for a column."""
     if isinstance(value, Literal):
-        _check_word(column, value, data_type, columns)
+        _check_text(column, value, data_type, columns)
         value = value.text
-    if pa.types.is_timestamp(data_type):
-        return _moment(column, value, data_type, now_ms)
     try:
-        return _converted(value, data_type)
-    except (ValueError, TypeError, AttributeError, InvalidOperation, OverflowError):
-        raise ConfigurationError(
-            f"the condition on column {column!r} has {arguments.shown(value)}: expected {data_type}"
-        ) from None
+        if pa.types.is_timestamp(data_type) and not isinstance(value, bool):
+            return fitting(_moment(column, value, data_type, now_ms), data_type)
+        return fitting(_converted(value, data_type), data_type)
+    except (ValueError, TypeError, AttributeError, LookupError, InvalidOperation, OverflowError):
+        shown = value if isinstance(value, Decimal) else arguments.shown(value)
+        raise ConfigurationError(f"the condition on column {column!r} has {shown}: expected {data_type}") from None
 
 
-def _check_word(column: str, value: Literal, data_type: pa.DataType, columns: pa.Schema) -> None:
-    """Refuse a word without quotes that is not clearly a text, where the column has texts."""
-    if value.is_quoted or not (pa.types.is_binary(data_type) or pa.types.is_string(data_type)):
+def _check_text(column: str, value: Literal, data_type: pa.DataType, columns: pa.Schema) -> None:
+    """Refuse what is not clearly a text, where the column has texts."""
+    if value.quote == "'" or not (pa.types.is_binary(data_type) or pa.types.is_string(data_type)):
         return
-    if value.text in columns.names or _NUMBER.fullmatch(value.text):
-        kind = "a column" if value.text in columns.names else "a number"
+    kind = ""
+    if value.text in columns.names:
+        kind = "a column"
+    elif not value.quote and _NUMBER.fullmatch(value.text):
+        kind = "a number"
+    elif not value.quote and value.text.lower() in ("true", "false"):
+        kind = "a truth value"
+    elif not value.quote and not _WORD.fullmatch(value.text):
+        kind = "a word with signs"
+    if kind:
         raise ConfigurationError(
             f"the condition on column {column!r}, of {data_type}, has {value.text}, {kind}: expected a text, such as "
             f"'{value.text}' in quotes"
@@ -297,22 +305,39 @@ def _check_word(column: str, value: Literal, data_type: pa.DataType, columns: pa
 
 
 def _converted(value: Any, data_type: pa.DataType) -> Any:
+    if isinstance(value, bool):
+        return value
     if pa.types.is_binary(data_type):
         return value.encode()
     if pa.types.is_date(data_type):
         return date.fromisoformat(value)
-    if pa.types.is_time(data_type):
-        return _not_finer(value, time_of_day.fromisoformat)
     if pa.types.is_boolean(data_type):
-        return {"true": True, "false": False}.get(value.lower() if isinstance(value, str) else value, value)
+        return {"true": True, "false": False}[value.lower()]
     if pa.types.is_floating(data_type):
-        return float(value)
+        return _float(value)
     if pa.types.is_decimal(data_type):
         return _number(value)
-    if pa.types.is_integer(data_type) and isinstance(value, str):
+    if pa.types.is_integer(data_type):
         number = _number(value)
         return int(number) if number == number.to_integral_value() else number
     return value
+
+
+def _float(value: Any) -> float | int:
+    """Return the nearest number, of digits alone the whole one.
+
+    Raises:
+        ValueError: it is none, or beyond all numbers but infinity and zero.
+    """
+    if _NO_FINITE_NUMBER.fullmatch(str(value).strip()):
+        return float(value)
+    number = _number(value)
+    if number.as_tuple().exponent == 0:
+        return int(number)
+    nearest = float(number)
+    if math.isinf(nearest) or (number and not nearest):
+        raise ValueError(value)
+    return nearest
 
 
 def _number(value: Any) -> Decimal:
@@ -330,19 +355,12 @@ def _number(value: Any) -> Decimal:
     return number
 
 
-def _not_finer(value: str, parse: Any) -> Any:
-    # Python cuts digits off after the sixth without a word.
-    if _TOO_FINE.search(value):
-        raise ValueError(value)
-    return parse(value)
-
-
 def _moment(column: str, value: Any, data_type: pa.DataType, now_ms: int) -> datetime:
     text = str(value).strip()
     exact: datetime | None = None
-    # Digits alone are milliseconds.
+    # Digits alone are milliseconds; Python cuts those of a fraction off after the sixth without a word.
     with suppress(ValueError):
-        exact = None if text.isdigit() else _not_finer(text, datetime.fromisoformat)
+        exact = None if text.isdigit() or _TOO_FINE.search(text) else datetime.fromisoformat(text)
     if data_type.tz is None:
         if exact is None or exact.tzinfo is not None:
             raise ConfigurationError(

@@ -19,6 +19,7 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_y
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background, InlineBackground
 from sparktxn.process.clock import Clock, Ids, SystemClock
+from sparktxn.process.fork import NoCopies
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.columnconversion import conformed, slices, tables_of, topic_names
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
@@ -47,7 +48,7 @@ class _Topic(NamedTuple):
     pick: Pick
 
 
-class SegmentStager:
+class SegmentStager(NoCopies):
     """Stages rows as segments that no entry names: nothing is visible until a commit names them. Not thread-safe.
 
     Args:

@@ -199,6 +199,7 @@ def test_a_relation_of_duckdb_can_be_asked_twice_in_the_callers_database(uri: st
         ({"where": [("id", "~", 1)]}, "expected one of"),
         ({"where": [("id", "=", "one")]}, "expected int64"),
         ({"where": [("id",)]}, "expected tuples"),
+        ({"where": [("id", "between", {9, 1})]}, "expected two values"),
         ({"where": ("id", "=", 1)}, "expected a list"),
         ({"where": pc.field("zon") == "z"}, "the columns are id, zone"),
         ({"where": pc.field("id") == "one"}, "where cannot be evaluated"),

@@ -110,6 +110,9 @@ def test_filters_of_declared_columns(store: Store) -> None:
     assert amounts("at > '2024-01-01T12:00:00Z' and amount <> 30") == [20]
     assert amounts('[["amount", "<>", 10], ["amount", "not in", [30]]]') == [20]
     assert amounts("price between 1.5 and 9 and day < '2024-01-02'") == [10]
+    # Digits of JSON's fractions that a float has not.
+    assert amounts('[["amount", "=", 20.0]]') == [20]
+    assert amounts('[["amount", "<", 9007199254740993.0], ["amount", ">", 20]]') == [30]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +132,9 @@ def test_filters_of_declared_columns(store: Store) -> None:
         ('[["kex", "=", "a"]]', "did you mean 'key'"),
         ('[["key", "=", 1]]', "expected binary"),
         ('[["offset", "=", "first"]]', "expected int64"),
+        ('[["offset", "=", true]]', "has True: expected int64"),
+        ('[["offset", "=", 1.00000000000000000001]]', "has 1.00000000000000000001: expected int64"),
+        ("key = a*", "a word with signs"),
         ('[["timestamp", ">", "yesterday"]]', "timestamp"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparktxn.admin import AdminClient
-from sparktxn.halfmessage import TransactionMQProducer
+from sparktxn.halfmessage import TransactionMQProducer, rocketmq5
 from tests.world import World
 
 
@@ -19,9 +19,18 @@ def handles() -> Iterator[list[Any]]:
     world = World()
     admin = AdminClient({"bootstrap.servers": world.uri})
     half = TransactionMQProducer("p", world.uri)
-    yield [world.producer(), world.consumer(), admin, world.store, half]
+    half5 = rocketmq5.Producer(rocketmq5.ClientConfiguration(world.uri), ("t",), Unasked())
+    half5.startup()
+    stager = world.store.stage_plan(["t"]).open(seed=0)
+    yield [world.producer(), world.consumer(), admin, world.store, half, half5, half5.begin_transaction(), stager]
+    half5.shutdown()
     admin.close()
     world.close()
+
+
+class Unasked(rocketmq5.TransactionChecker):
+    def check(self, message: rocketmq5.Message) -> rocketmq5.TransactionResolution:
+        raise AssertionError("no transaction is left open")
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])

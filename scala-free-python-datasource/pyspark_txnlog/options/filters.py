@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -59,7 +60,8 @@ def parse_filters(named: str, value: str) -> tuple[Condition, ...]:
             return parse_conditions(value)
         except ConfigurationError as error:
             raise ConfigurationError(f"{named}: {error}") from None
-    parsed = parse_json(named, value, _EXPECTED)
+    # A float would have lost digits of a decimal.
+    parsed = parse_json(named, value, _EXPECTED, Decimal)
     if not isinstance(parsed, list) or not parsed:
         raise ConfigurationError(f"{named} is {arguments.shown(value)}: {_EXPECTED}")
     return tuple(condition for one in parsed for condition in _conditions(named, one))

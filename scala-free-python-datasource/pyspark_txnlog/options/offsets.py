@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sparktxn import ConfigurationError, RetentionPassed
@@ -47,8 +47,8 @@ _EXPECTED: Final = 'expected earliest, latest or JSON such as {"flights":{"0":23
 _EXPECTED_TIMESTAMPS: Final = 'expected JSON such as {"flights":{"0":1700000000000,"1":1700000000000}}'
 
 
-def parse_json(named: str, value: str, expected: str) -> Any:
-    """Return what an option's JSON text holds.
+def parse_json(named: str, value: str, expected: str, fraction: Callable[[str], Any] = float) -> Any:
+    """Return what an option's JSON text holds; `fraction` makes a number of the text of one that is not whole.
 
     Raises:
         ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one, or a name twice.
@@ -64,7 +64,7 @@ def parse_json(named: str, value: str, expected: str) -> Any:
         return found
 
     try:
-        return json.loads(value, object_pairs_hook=named_once)
+        return json.loads(value, object_pairs_hook=named_once, parse_float=fraction)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"{named} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "

@@ -8,6 +8,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -109,6 +110,12 @@ def test_rows_are_those_of_the_model_and_no_footer_denies_one_of_them(seed: int)
         (Condition("int", "=", 1.5), "expected int64"),
         (Condition("int", "=", None), "expected int64"),
         (Condition("int", "=", 2**63), "expected int64"),
+        (Condition("int", "=", True), "has a bool"),
+        (Condition("int", "=", np.True_), "has a bool"),
+        (Condition("number", "=", True), "has a bool"),
+        (Condition("number", "=", 2**53 + 1), "expected double"),
+        (Condition("single", ">", 1e39), "expected float"),
+        (Condition("single", "=", 1e-60), "expected float"),
         (Condition("text", "=", b"a"), "expected string"),
         (Condition("flag", "<", True), "has no meaning"),
         (Condition("moment", "starts with", "2"), "has no meaning"),
@@ -118,7 +125,7 @@ def test_rows_are_those_of_the_model_and_no_footer_denies_one_of_them(seed: int)
 )
 def test_what_no_column_can_be_compared_with_is_refused(condition: Condition, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        checked_condition(condition, SCHEMA)
+        checked_condition(condition, SCHEMA.append(pa.field("single", pa.float32())))
 
 
 def test_an_error_does_not_show_the_value() -> None:
