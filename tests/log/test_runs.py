@@ -78,8 +78,8 @@ def test_the_cache_of_manifests_is_bounded_by_bytes() -> None:
     segments = tuple(sealed_log().segments) * 10
     cache = ManifestCache(bytes_max=25 * 700)
     for number in range(3):
-        cache.add(("store", f"{number}", ""), segments)
-    assert [cache.get(("store", f"{number}", "")) is not None for number in range(3)] == [False, True, True]
-    cache.add(("store", "large", ""), segments * 3)
-    assert cache.get(("store", "large", "")) is None
-    assert cache.get(("store", "2", "")) == segments
+        cache.add(("store", f"{number}", "", True), segments)
+    assert [cache.get(("store", f"{number}", "", True)) is not None for number in range(3)] == [False, True, True]
+    cache.add(("store", "large", "", True), segments * 3)
+    assert cache.get(("store", "large", "", True)) is None
+    assert cache.get(("store", "2", "", True)) == segments

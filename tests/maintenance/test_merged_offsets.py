@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn import ReadTask, TopicPartition, read_arrow, to_duckdb, to_polars
+from sparktxn import Producer, ReadTask, Store, TopicPartition, read_arrow, to_duckdb, to_polars
 from sparktxn.admin import AdminClient
 from sparktxn.format import names
 from sparktxn.format.schema import with_offsets
@@ -217,6 +220,34 @@ def test_a_plan_names_a_merged_file_once(world: World) -> None:
     cut = world.store.plan(view, {("t", 0): (3, 8)})
     assert len(segments_of(cut)) == 1
     assert [*cut[0].kept_offsets(partial(read_task, options=world.store.options))] == [(4, 5), (6, 7)]
+
+
+_FIRST_PLAN = """
+import sys
+from sparktxn import Store
+from sparktxn.log.keep import runs
+
+runs.decode_manifest = None  # no segment is made
+with Store.open(sys.argv[1]) as store:
+    view = store.view(["t"])
+    print(*(len(task.segments) for task in store.plan(view, store.ranges(view))), "pandas" in sys.modules)
+"""
+
+
+def test_the_first_plan_of_a_process_costs_little(tmp_path: Path) -> None:
+    """It makes no value for each segment, and pyarrow no import of pandas, which takes 0.2 s of a processor."""
+    uri = str(tmp_path / "store")
+    with Store.open(uri, create=True, options={"store.fsync": "false"}) as store:
+        store.create_topic("t", 1)
+        with Producer({"bootstrap.servers": uri, "transactional.id": "shop"}) as producer:
+            producer.init_transactions()
+            for number in range(6):
+                with producer.transaction():
+                    producer.produce("t", b"%d" % number)
+        rewrite(store, {"rewrite.min.segments": 2})
+    program = [sys.executable, "-c", _FIRST_PLAN, uri]
+    done = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ["1", "False"]
 
 
 @pytest.mark.parametrize(

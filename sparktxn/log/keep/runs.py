@@ -14,10 +14,10 @@ from typing import Final
 
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format import names
-from sparktxn.format.manifest import decode_manifest
+from sparktxn.format.manifest import decode_manifest, manifest_rows
 from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.keep.fileparts import committed_from, joined
+from sparktxn.log.keep.fileparts import committed_from, joined, joined_rows
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
@@ -27,7 +27,7 @@ __all__ += ["segments_of"]
 _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_BYTES: Final = 700
 """What a decoded segment takes in memory: 631 bytes where all its numbers are large, and its place in a tuple."""
-_Key = tuple[str, str, str]
+_Key = tuple[str, str, str, bool]
 _Absent = Callable[[str], StoreError]
 """Given an object's name, the error for its absence."""
 
@@ -35,15 +35,14 @@ _Absent = Callable[[str], StoreError]
 class ManifestCache:
     """Decoded manifests, by store, object name and checksum: a sealed run never changes. Safe for several threads.
 
-    They take at most `bytes_max` bytes of memory; a manifest that takes more by itself is not held. What `joined` makes
-    of a manifest is held with it: it is far less.
+    They take at most `bytes_max` bytes of memory; a manifest that takes more by itself is not held. One may be held
+    twice: its segments, and what `joined` makes of them.
     """
 
     def __init__(self, bytes_max: int = _CACHED_BYTES_MAX) -> None:
         self._segments_max = bytes_max // _SEGMENT_BYTES
         self._lock = Lock()
         self._manifests: OrderedDict[_Key, tuple[SegmentRef, ...]] = OrderedDict()
-        self._parts: dict[_Key, tuple[SegmentRef, ...]] = {}
         self._segment_count = 0
 
     def get(self, key: _Key) -> tuple[SegmentRef, ...] | None:
@@ -62,20 +61,8 @@ class ManifestCache:
             self._manifests[key] = segments
             self._segment_count += len(segments)
             while self._segment_count > self._segments_max:
-                oldest, held = self._manifests.popitem(last=False)
-                self._parts.pop(oldest, None)
-                self._segment_count -= len(held)
-
-    def parts(self, key: _Key, segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
-        """Return what `joined` makes of a manifest's segments, `segments`."""
-        with self._lock:
-            parts = self._parts.get(key)
-        if parts is None:
-            parts = tuple(joined(segments))
-            with self._lock:
-                if key in self._manifests:
-                    self._parts[key] = parts
-        return parts
+                _, oldest = self._manifests.popitem(last=False)
+                self._segment_count -= len(oldest)
 
 
 def _absent(name: str) -> StoreError:
@@ -89,24 +76,21 @@ def segments_of(
     *,
     cache: ManifestCache | None = None,
     absent: _Absent = _absent,
+    by_segment: bool = True,
 ) -> list[tuple[SegmentRef, ...]]:
-    """Return each run's segments, in offset order; `folder` is the partition's.
+    """Return each run's segments, in offset order; `folder` is the partition's. Unless `by_segment` they are `joined`.
 
     Raises:
         DamagedObject: a manifest is not the one that the state names; or, unless `absent` says otherwise, is missing.
     """
-    keys = [_key(objects, folder, run) for run in runs]
+    keys = [(objects.uri, names.manifest(folder, run.folder), run.checksum, by_segment) for run in runs]
     found = {key: cache.get(key) if cache is not None else None for key in keys}
     missing = [(run, key) for run, key in zip(runs, keys, strict=True) if found[key] is None]
     for (run, key), data in zip(missing, _fetched(objects, [key[1] for _, key in missing], absent), strict=True):
-        segments = found[key] = _manifest(run, key[1], data)
+        segments = found[key] = _manifest(run, key[1], data, by_segment=by_segment)
         if cache is not None:
             cache.add(key, segments)
     return [found[key] or () for key in keys]
-
-
-def _key(objects: ObjectStore, folder: str, run: ManifestRef) -> _Key:
-    return objects.uri, names.manifest(folder, run.folder), run.checksum
 
 
 def is_rewritten(run: ManifestRef, rewritten: Sequence[RewrittenRange]) -> bool:
@@ -142,24 +126,31 @@ def rewritten_segments_of(
 ) -> list[SegmentRef]:
     """Return the segments of rewritten ranges, in offset order; `folder` is the partition's.
 
-    Unless `by_segment` they are `joined`. Whole ranges are joined once if they are held in `cache`.
+    Unless `by_segment` they are `joined`.
 
     Raises:
         DamagedObject: as for `segments_of`; or a segment is not known to be committed, or lies across a range's end.
     """
-    manifests = segments_of(objects, folder, [each.run for each in rewritten], cache=cache, absent=absent)
+    manifests: dict[RewrittenRange, tuple[SegmentRef, ...]] = {}
+    for takes_segments in (True, False):
+        # Of a cut range only its segments say what is left.
+        some = [each for each in rewritten if (by_segment or not _is_whole(each)) == takes_segments]
+        runs = [each.run for each in some]
+        decoded = segments_of(objects, folder, runs, cache=cache, absent=absent, by_segment=takes_segments)
+        manifests.update(zip(some, decoded, strict=True))
     found: list[SegmentRef] = []
-    for each, manifest in zip(rewritten, manifests, strict=True):
-        is_whole = each.base_offset <= each.run.base_offset and each.run.end_offset <= each.end_offset
-        segments: Sequence[SegmentRef] = manifest
-        if is_whole and not by_segment and cache is not None:
-            segments = cache.parts(_key(objects, folder, each.run), manifest)
+    for each in rewritten:
+        segments = manifests[each]
         if any(committed_from(segment) == 0 for segment in segments):
             raise DamagedObject(each.run.folder, "a rewritten segment does not name the entry that committed it")
-        if not is_whole:
-            segments = [segment for segment in segments if _is_replaced(segment, each)]
-        found += segments
+        found += segments if _is_whole(each) else [one for one in segments if _is_replaced(one, each)]
     return found if by_segment else joined(found)
+
+
+def _is_whole(rewritten: RewrittenRange) -> bool:
+    """Return whether the segments of a rewritten range are all of its run's."""
+    run = rewritten.run
+    return rewritten.base_offset <= run.base_offset and run.end_offset <= rewritten.end_offset
 
 
 def current_segments(
@@ -237,12 +228,17 @@ def _fetched(objects: ObjectStore, object_names: Sequence[str], absent: _Absent)
     return [data for data in fetched if data is not None]
 
 
-def _manifest(run: ManifestRef, name: str, data: bytes) -> tuple[SegmentRef, ...]:
+def _manifest(run: ManifestRef, name: str, data: bytes, *, by_segment: bool) -> tuple[SegmentRef, ...]:
     if (found := checksum(data)) != run.checksum:
         raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
-    segments = decode_manifest(data, name)
-    if len(segments) != run.segment_count:
-        raise DamagedObject(name, f"it names {len(segments)} segments, expected {run.segment_count}")
+    if by_segment:
+        segments = decode_manifest(data, name)
+        count = len(segments)
+    else:
+        rows = manifest_rows(data, name)
+        segments, count = joined_rows(rows), rows.num_rows
+    if count != run.segment_count:
+        raise DamagedObject(name, f"it names {count} segments, expected {run.segment_count}")
     return segments
 
 
