@@ -84,7 +84,8 @@ def _places(rows: pa.Table) -> NDArray[np.intp]:
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     # to_numpy() would import pandas, which takes each process 0.2 s.
-    return np.from_dlpack(column.combine_chunks())
+    found: NDArray[np.int64] = np.asarray(np.from_dlpack(column.combine_chunks()), np.int64)
+    return found
 
 
 def _rows_at(rows: pa.Table, places: NDArray[np.intp]) -> pa.Table:
