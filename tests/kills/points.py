@@ -91,8 +91,8 @@ class _Points:
             while not self._blows.resumed(number).exists() and time.monotonic() < deadline_s:
                 time.sleep(0.02)
             return
-        if blow.action == "executor":
-            os.kill(_executor(os.getpid()), signal.SIGKILL)
+        if blow.action == "executor" and (executor := _executor(os.getpid())) is not None:
+            os.kill(executor, signal.SIGKILL)
         if blow.action in ("driver", "orphan"):
             # The driver leads the session; its JVM is in its group, Python's workers are in one of their own.
             os.killpg(os.getsid(0), signal.SIGKILL)
@@ -106,13 +106,17 @@ def _point_of(name: str, data: bytes) -> str | None:
     return "entry" if name.startswith("_log/0") and b'"sink_batch_commit"' in data else None
 
 
-def _executor(pid: int) -> int:
-    """Return the nearest JVM above a process: its executor, or the driver's JVM where that runs the tasks."""
-    while True:
+def _executor(pid: int) -> int | None:
+    """Return the nearest JVM above a process: its executor, or the driver's JVM where that runs the tasks.
+
+    There is none above the driver, which has started its JVM, and stages rows of `foreach_batch` itself.
+    """
+    while pid > 1:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
-        if name == "java" or pid == 1:
+        if name == "java":
             return pid
         pid = int(rest.split()[1])
+    return None
 
 
 class _Finder(importlib.abc.MetaPathFinder):

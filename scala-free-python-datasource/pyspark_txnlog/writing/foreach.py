@@ -1,13 +1,14 @@
 """Exactly-once outputs of `foreachBatch`: what a sink of Spark cannot be, in one transaction for each micro-batch.
 
 Spark refuses output mode update for sinks in Python, and gives a sink one data frame. A function for `foreachBatch` has
-no such limits. Tasks upload the rows of all data frames; then one entry of the log names them.
+no such limits. The rows of all data frames are staged; then one entry of the log names them. The driver takes few rows
+from Spark and stages them itself, with no Python worker. Tasks upload many rows.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows
+from pyspark_txnlog.writing.heldrows import HeldRows, planned_bytes
 from pyspark_txnlog.writing.rowhashes import ROW_HASH, HashedRows, with_row_hashes
 from pyspark_txnlog.writing.stream_writer import QUERY_ID, RUN_ID
 from sparktxn import ConfigurationError, SinkCommit
@@ -27,10 +29,16 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn import StagedSegment, StagePlan
 
-__all__ = ["Outputs", "foreach_batch", "stage_frame"]
+__all__ = ["DRIVER_BYTES_MAX", "Outputs", "foreach_batch", "stage_frame"]
 
 Outputs = Callable[["DataFrame", int], "Mapping[str, DataFrame]"]
 """Given a micro-batch's rows and id, the rows to write, by topic."""
+
+DRIVER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""How much of a frame the driver takes; larger ones are staged sooner by tasks side by side."""
+
+_UNKNOWN_BYTES: Final = 2**50
+"""No micro-batch is as large. Spark plans with 2**63, less what a projection leaves out, where a size is not known."""
 
 _STAGED: Final = "segments"
 
@@ -60,6 +68,8 @@ def foreach_batch(
     if outputs is not None and parsed.topic is not None:
         raise ConfigurationError("option 'topic' does not go with outputs, which name the topics: give one of them")
 
+    ways = _Ways()
+
     def write(rows: DataFrame, batch_id: int) -> None:
         arguments.instance("rows", rows, DataFrame)
         writer_id, run_id = (query_id, "") if query_id is not None else _identity(rows)
@@ -72,7 +82,7 @@ def foreach_batch(
         staged = [
             segment
             for frame, plan, topic in plans
-            for segment in stage_frame(with_row_hashes(frame, plan, topic), plan, topic)
+            for segment in ways.stage(with_row_hashes(frame, plan, topic), plan, topic)
         ]
         transactional_id = parsed.transactional_id or f"spark-{writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
@@ -105,6 +115,36 @@ def _identity(rows: DataFrame) -> tuple[str, str]:
     return query_id, context.getLocalProperty(RUN_ID) or ""
 
 
+class _Ways:
+    """Which way the rows of one query's micro-batches go, by topic: through the driver, or through tasks.
+
+    It follows from the last micro-batch, and of the first one from Spark's plan. What is staged is the same.
+    """
+
+    def __init__(self) -> None:
+        self._was_small: dict[str | None, bool] = {}
+
+    def stage(self, frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
+        """Stage the rows of `frame` the way that suits them, each computed once."""
+        planned = planned_bytes(frame)
+        # A join of small tables may be planned as enormous: what was seen counts more.
+        if planned is None or not self._was_small.get(topic, planned <= DRIVER_BYTES_MAX or planned >= _UNKNOWN_BYTES):
+            staged = stage_frame(frame, plan, topic)
+            # Half: a query whose micro-batches are about as large as the limit stays with tasks.
+            self._was_small[topic] = sum(segment.payload_bytes for segment in staged) <= DRIVER_BYTES_MAX // 2
+            return staged
+        held = HeldRows(frame)
+        try:
+            size_bytes = held.size_bytes()
+            self._was_small[topic] = size_bytes is not None and size_bytes <= DRIVER_BYTES_MAX
+            stage = _stage(plan, topic, frame.columns)
+            if self._was_small[topic]:
+                return stage(held.batches())
+            return _staged(held.staged_by(_in_task(stage)))
+        finally:
+            held.close()
+
+
 def stage_frame(
     frame: DataFrame, plan: StagePlan, topic: str | None, *, digests: bool = True
 ) -> Sequence[StagedSegment]:
@@ -113,17 +153,41 @@ def stage_frame(
     With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit. The digest
     of the rows is made of the column of `with_row_hashes`, or in the tasks if `frame` has none and `digests` is set.
     """
-    names = frame.columns
-    is_hashed = ROW_HASH in names
+    staged = _in_task(_stage(plan, topic, frame.columns, digests=digests))
 
-    @one_line_errors
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        hashed = HashedRows(batch.rename_columns(names) for batch in batches)
-        staged = stage_rows(plan, topic, hashed, inline=True, digests=digests and not is_hashed)
-        segments = tuple(hashed.digested(staged))
-        yield pa.record_batch([pa.array([pickle.dumps(segments)], pa.binary())], names=[_STAGED])
+        for segments in staged(batches):
+            yield pa.record_batch([pa.array([segments], pa.binary())], names=[_STAGED])
 
     # mapInArrow() finds no column whose name has a dot or a backtick.
-    numbered = frame.toDF(*(f"_{number}" for number in range(len(names))))
-    rows = numbered.mapInArrow(stage, f"{_STAGED} binary").collect()
-    return [segment for row in rows for segment in pickle.loads(row[_STAGED])]
+    numbered = frame.toDF(*(f"_{number}" for number in range(len(frame.columns))))
+    return _staged(row[_STAGED] for row in numbered.mapInArrow(stage, f"{_STAGED} binary").collect())
+
+
+_Stage = Callable[["Iterator[pa.RecordBatch]"], "Sequence[StagedSegment]"]
+
+
+def _stage(plan: StagePlan, topic: str | None, names: Sequence[str], *, digests: bool = True) -> _Stage:
+    """Return what stages rows whose columns are `names`, in a task or in the driver."""
+    is_hashed = ROW_HASH in names
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Sequence[StagedSegment]:
+        hashed = HashedRows(batch.rename_columns(names) for batch in batches)
+        staged = stage_rows(plan, topic, hashed, inline=True, digests=digests and not is_hashed)
+        return hashed.digested(staged)
+
+    return stage
+
+
+def _in_task(stage: _Stage) -> Callable[[Iterator[pa.RecordBatch]], Iterator[bytes]]:
+    """Return what a task runs: it says what it has staged, for `_staged`."""
+
+    @one_line_errors
+    def staged(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+        yield pickle.dumps(tuple(stage(batches)))
+
+    return staged
+
+
+def _staged(pickled: Iterable[bytes]) -> Sequence[StagedSegment]:
+    return [segment for one in pickled for segment in pickle.loads(one)]

@@ -1,0 +1,258 @@
+"""The two ways of `foreach_batch`, through the driver and through tasks: both commit the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from pyspark_txnlog import foreach_batch
+from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.writing import foreach
+from pyspark_txnlog.writing.heldrows import HeldRows, planned_bytes
+from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
+from tests.spark.sessions import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+WAYS = ("driver", "tasks", "held")
+"""Through the driver; through tasks at once; through tasks after all, as the rows prove too large for the driver."""
+
+Take = Callable[[str], None]
+
+
+@pytest.fixture
+def take(monkeypatch: pytest.MonkeyPatch) -> Take:
+    """Says which way the next micro-batches go, and makes another way fail."""
+
+    def take(way: str) -> None:
+        monkeypatch.undo()
+        if way == "tasks":
+            monkeypatch.setattr(foreach, "planned_bytes", lambda frame: None)
+            monkeypatch.setattr(HeldRows, "size_bytes", _never)
+            return
+        monkeypatch.setattr(foreach, "planned_bytes", lambda frame: 0)
+        monkeypatch.setattr(foreach, "stage_frame", _never)
+        if way == "held":
+            monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 0)
+        monkeypatch.setattr(HeldRows, "batches" if way == "held" else "staged_by", _never)
+
+    return take
+
+
+def _never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("another way was taken")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_held(spark: SparkSession) -> Iterator[None]:
+    yield
+    context: Any = spark.sparkContext._jsc
+    assert context.getPersistentRDDs().isEmpty()
+
+
+def rows_of(spark: SparkSession, nested: bool) -> DataFrame:
+    """Rows of three partitions, with keys, nulls and columns that cannot be named without quotes."""
+    frame = spark.range(0, 30, numPartitions=3).selectExpr(
+        "concat('k', id % 5) key",
+        "if(id % 7 = 0, null, concat('v', id)) `the.value`",
+        "timestamp_seconds(id) at",
+        "cast(id as decimal(9, 2)) `a ``quote`",
+    )
+    return frame.withColumn("nested", F.array(F.struct("key", "at"))) if nested else frame
+
+
+def staged(store: Store, topic: str) -> tuple[Any, ...]:
+    """What the log knows of the last micro-batch, and its rows in each partition."""
+    state = store.log.transaction("spark-q")
+    assert state is not None
+    assert state.sink is not None
+    return state.sink, sorted(str(row) for row in read_arrow(store, topic).read_all().to_pylist())
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("driver", "tasks"), ("tasks", "driver"), ("held", "driver")])
+def test_a_repetition_may_go_another_way(
+    spark: SparkSession, store: Store, take: Take, nested: bool, first: str, second: str
+) -> None:
+    rows = rows_of(spark, nested)
+    options: Any = {"topic": "t", "createTopic": True, "createTopicPartitions": 2, "partitionKey": "key"}
+    take(first)
+    foreach_batch(store.uri, query_id="q", onReplayMismatch="fail", **options)(rows, 0)
+    found, entry = staged(store, "t"), store.view().entry
+    take(second)
+    write = foreach_batch(store.uri, query_id="q", onReplayMismatch="fail", **options)
+    write(rows, 0)
+    assert store.view().entry == entry
+    with pytest.raises(BatchRefused, match="with other rows"):
+        write(rows.withColumn("the.value", F.lit("other")), 0)
+    assert staged(store, "t") == found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_commits_the_same(spark: SparkSession, store: Store, take: Take, way: str) -> None:
+    """The digest is pinned: it is that of the rows, in driver and tasks, and in however many parts."""
+    take(way)
+    store.create_topic("t", 4)
+    foreach_batch(store.uri, topic="t", query_id="q")(
+        spark.range(0, 30, numPartitions=3).selectExpr("concat('k', id % 5) key", "string(id) value"), 0
+    )
+    state = store.log.transaction("spark-q")
+    assert state is not None
+    assert state.sink is not None
+    assert state.sink.batches[-1].fingerprint == (
+        "cf012ea2aa46186dfef04f67cb0f407c:spark1:38bf17c9c1c0abe0ccdfbd6a86fb9503"
+    )
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("driver", "tasks"), ("tasks", "driver"), ("held", "driver")])
+def test_an_attempt_that_ends_within_its_commit_is_repeated_another_way(
+    spark: SparkSession,
+    store: Store,
+    numbers: Callable[..., DataFrame],
+    take: Take,
+    first: str,
+    second: str,
+    committed: bool,
+) -> None:
+    store.create_topic("t", 3)
+    commit = stores.commit_batch
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        if committed:
+            commit(*given, **named)
+        raise InterruptedError
+
+    take(first)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(foreach, "commit_batch", interrupted)
+        with pytest.raises(InterruptedError):
+            foreach_batch(store.uri, topic="t", query_id="q")(numbers(0, 20), 0)
+    take(second)
+    write = foreach_batch(store.uri, topic="t", query_id="q", onReplayMismatch="fail")
+    write(numbers(0, 20), 0)
+    write(numbers(20, 25), 1)
+    assert values(spark.read.format("txnlog").option("topic", "t").load(store.uri)) == list(range(25))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_are_computed_once(spark: SparkSession, store: Store, take: Take, way: str) -> None:
+    computed = spark.sparkContext.accumulator(0)
+
+    counted = F.udf(lambda number: (computed.add(1), str(number))[1], "string")
+    store.create_topic("t", 2)
+    take(way)
+    foreach_batch(store.uri, topic="t", query_id="q")(
+        spark.range(0, 50, numPartitions=2).select(counted("id").alias("value")).repartition(2), 0
+    )
+    assert computed.value == 50
+    assert values(spark.read.format("txnlog").option("topic", "t").load(store.uri)) == list(range(50))
+
+
+def test_the_way_follows_from_the_last_micro_batch(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[str] = []
+
+    def noted(owner: Any, name: str, way: str) -> None:
+        act = getattr(owner, name)
+
+        def note(*given: Any) -> Any:
+            ways.append(way)
+            return act(*given)
+
+        monkeypatch.setattr(owner, name, note)
+
+    noted(HeldRows, "batches", "driver")
+    noted(HeldRows, "staged_by", "held")
+    noted(foreach, "stage_frame", "tasks")
+    monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 50_000)
+    store.create_topic("t", 1)
+    write = foreach_batch(store.uri, topic="t", query_id="q")
+    counts = [10, 1_000, 1_000, 500, 10, 10]
+    for batch_id, count in enumerate(counts):
+        rows = spark.range(count).selectExpr("lpad(id, 50, '0') value")
+        write(rows, batch_id)
+    assert ways == ["driver", "held", "tasks", "tasks", "tasks", "driver"]
+    assert len(values(spark.read.format("txnlog").option("topic", "t").load(store.uri))) == sum(counts)
+
+
+def test_a_plan_that_is_known_to_be_large_goes_through_tasks_at_once(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 50_000)
+    monkeypatch.setattr(HeldRows, "size_bytes", _never)
+    store.create_topic("t", 1)
+    foreach_batch(store.uri, topic="t", query_id="q")(spark.range(20_000).selectExpr("string(id) value"), 0)
+    assert store.view().entry
+
+
+def test_frames_with_observed_metrics_and_of_connect_go_through_tasks(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame]
+) -> None:
+    """Only an action of Spark's own reports the metrics."""
+    store.create_topic("t", 1)
+    observed = Observation("rows")
+    rows = numbers(0, 10).observe(observed, F.count("*").alias("count"))
+    assert planned_bytes(rows) is None
+    foreach_batch(store.uri, topic="t", query_id="q")(rows, 0)
+    assert observed.get == {"count": 10}
+    connected: Any = object()
+    assert planned_bytes(connected) is None
+
+
+def test_rows_that_are_refused_are_let_go(spark: SparkSession, store: Store, numbers: Callable[..., DataFrame]) -> None:
+    store.create_topic("t", 1, settings={"max.message.bytes": "100"})
+    with pytest.raises(CommandRefused, match="MSG_SIZE_TOO_LARGE"):
+        foreach_batch(store.uri, topic="t", query_id="q")(numbers(0, 1).selectExpr("lpad('', 200, 'x') value"), 0)
+
+
+def test_a_join_and_a_broadcast_reach_the_driver(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame], take: Take
+) -> None:
+    store.create_topic("t", 1)
+    take("driver")
+    other = spark.range(0, 20, 2).selectExpr("string(id) value")
+    rows = numbers(0, 20).join(F.broadcast(other), "value").groupBy("value").count().orderBy(F.expr("int(value)"))
+    foreach_batch(store.uri, topic="t", query_id="q")(rows.select("value"), 0)
+    found = spark.read.format("txnlog").option("topic", "t").load(store.uri).orderBy("offset")
+    assert [int(bytes(row.value)) for row in found.collect()] == list(range(0, 20, 2))
+    foreach_batch(store.uri, topic="t", query_id="q")(numbers(0, 0), 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "factor"),
+    [
+        ("repeat('x', 1000) value, if(id % 2 = 0, null, 'key') key", 2),
+        ("id, double(id) d, cast(id as decimal(38, 2)) m, id > 3 b, timestamp_seconds(id) at", 8),
+        ("array(struct(id, id % 2 = 0 as even, binary(repeat('é', 50)) as bytes)) items, map('k', 1) m", 16),
+        ("array(1, 2, 3) a, array(cast(null as decimal(38, 2)), null) n, named_struct('x', 1D, 'y', '') s", 64),
+    ],
+)
+def test_a_size_is_no_less_than_what_comes_to_the_driver(spark: SparkSession, columns: str, factor: int) -> None:
+    frame = spark.sql(f"select {columns} from range(1000)")
+    held = HeldRows(frame)
+    try:
+        size_bytes = held.size_bytes()
+        collected = sum(batch.get_total_buffer_size() for batch in held.batches())
+    finally:
+        held.close()
+    assert size_bytes is not None
+    assert collected <= size_bytes <= factor * collected
+
+
+def test_no_rows_have_no_size(numbers: Callable[..., DataFrame]) -> None:
+    held = HeldRows(numbers(0, 0))
+    assert held.size_bytes() == 0
+    assert list(held.batches()) == []
+    held.close()
