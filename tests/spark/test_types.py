@@ -11,8 +11,8 @@ from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import types
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
-from pyspark_txnlog.options.spark_columns import declared_columns
-from sparktxn import ConfigurationError
+from pyspark_txnlog.options.spark_columns import arrow_of, check_columns_to_write, declared_columns
+from sparktxn import ConfigurationError, Store
 
 NOT_KEPT: list[tuple[DataType, str]] = [
     (types.VariantType(), "variant"),
@@ -46,6 +46,37 @@ def test_a_type_that_is_not_kept_is_refused_by_name(data_type: DataType, shown: 
             schema = StructType([StructField(name, found)])
             with pytest.raises(ConfigurationError, match=f"column '{name}' has Spark's type {shown}, which"):
                 declared_columns(schema)
+            with pytest.raises(ConfigurationError, match=f"column '{name}' of the given schema has Spark's type {shown}"):
+                arrow_of(schema)
+
+
+def test_a_schema_that_names_a_column_twice_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="column 'n' of the given schema is there twice"):
+        arrow_of(StructType([StructField("n", LongType()), StructField("n", LongType())]))
+
+
+def test_the_time_of_a_record_has_a_zone(store: Store) -> None:
+    """Arrow's times without a zone are UTC's, so another moment than Spark shows would be stored."""
+    typed = store.create_topic("typed", schema=pa.schema([("timestamp", pa.timestamp("us"))]))
+    record = store.create_topic("record")
+    local = types.TimestampNTZType()
+
+    def schema(name: str, data_type: DataType) -> StructType:
+        return StructType([StructField("value", StringType()), StructField(name, data_type)])
+
+    def typed_schema(data_type: DataType) -> StructType:
+        return StructType([StructField("timestamp", local), StructField("_timestamp", data_type)])
+
+    for found, topic, name in [
+        (schema("timestamp", local), record, "timestamp"),
+        (typed_schema(local), typed, "_timestamp"),
+    ]:
+        with pytest.raises(ConfigurationError, match=f"column '{name}' has Spark's type timestamp_ntz"):
+            check_columns_to_write(found, topic)
+    with pytest.raises(ConfigurationError, match="column 'timestamp' has Spark's type timestamp_ntz"):
+        declared_columns(schema("timestamp", local))
+    check_columns_to_write(schema("timestamp", types.TimestampType()), record)
+    check_columns_to_write(typed_schema(types.TimestampType()), typed)
 
 
 def test_every_type_of_spark_is_kept_or_refused_by_name() -> None:

@@ -42,6 +42,7 @@ from sparktxn import ConfigurationError, check_columns, did_you_mean, output_sch
 from sparktxn.scan.columns import (
     OFFSET,
     PARTITION,
+    TIMESTAMP,
     TIMESTAMP_TYPE,
     TOPIC,
     known_columns,
@@ -185,7 +186,20 @@ def known_names(schema: StructType, arrow: pa.Schema, owner: str) -> tuple[str, 
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark wants for `schema`, to the letter."""
+    """Return the Arrow schema that Spark wants for `schema`, the user's or our own, to the letter.
+
+    Raises:
+        ConfigurationError: a column is named twice, or has a type that no topic has.
+    """
+    for place, field in enumerate(schema):
+        if field.name in schema.names[:place]:
+            raise ConfigurationError(f"column {field.name!r} of the given schema is there twice: name each column once")
+        found = _not_kept(field.dataType)
+        if found is not None:
+            raise ConfigurationError(
+                f"column {field.name!r} of the given schema has Spark's type {_shown(found)}, which no topic has: "
+                "leave the schema out, and cast what is read"
+            )
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -205,8 +219,18 @@ def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None
         ConfigurationError: a column is missing, unknown, or of another type than the topic has.
     """
     check_columns(_arrow_schema(schema), topic)
+    _check_record_time(schema, reserved_name(TIMESTAMP, topic.schema if topic is not None else None))
     if topic is None and "topic" not in schema.fieldNames():
         raise ConfigurationError("no topic to write to: give the option 'topic' or a column 'topic'")
+
+
+def _check_record_time(schema: StructType, name: str) -> None:
+    # Arrow's times without a zone are in UTC, and Spark's are in no zone.
+    if any(field.name == name and type(field.dataType) is TimestampNTZType for field in schema):
+        raise ConfigurationError(
+            f"column {name!r} has Spark's type timestamp_ntz, which has no zone, and it is the time of the record: "
+            "cast it to timestamp, which takes the session's zone"
+        )
 
 
 def quoted(name: str) -> str:
@@ -238,14 +262,17 @@ def _first_not_kept(types: Iterable[DataType]) -> DataType | None:
     return next((found for one in types if (found := _not_kept(one)) is not None), None)
 
 
+def _shown(data_type: DataType) -> str:
+    return type(data_type).__name__ if isinstance(data_type, UserDefinedType) else data_type.simpleString()
+
+
 def _arrow_schema(schema: StructType) -> pa.Schema:
     for field in schema:
         found = _not_kept(field.dataType)
         if found is not None:
-            shown = type(found).__name__ if isinstance(found, UserDefinedType) else found.simpleString()
             raise ConfigurationError(
-                f"column {field.name!r} has Spark's type {shown}, which a topic does not keep: cast it to a type that "
-                "it keeps, such as string (to_json() of a variant, COLLATE UTF8_BINARY of a collation)"
+                f"column {field.name!r} has Spark's type {_shown(found)}, which a topic does not keep: cast it to a "
+                "type that it keeps, such as string (to_json() of a variant, COLLATE UTF8_BINARY of a collation)"
             )
     try:
         return pa.schema(
@@ -287,5 +314,6 @@ def declared_columns(schema: StructType) -> pa.Schema | None:
     names = set(columns.names)
     if "value" in names and names <= set(output_schema(None).names):
         check_columns(columns)
+        _check_record_time(schema, TIMESTAMP)
         return None
     return columns
