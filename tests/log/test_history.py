@@ -80,10 +80,10 @@ def test_history_begins_after_the_oldest_checkpoint_that_is_left(shared: Shared,
     assert first_entry(shared.objects) == 7
 
 
-def test_no_whole_checkpoint_is_an_expired_history(shared: Shared, client: Client) -> None:
+def test_no_checkpoint_at_the_horizon_is_damage(shared: Shared, client: Client) -> None:
     transact(client, 3)
     shared.vacuum(4)
-    with pytest.raises(ViewExpired):
+    with pytest.raises(DamagedObject, match="entries below 4 may be gone"):
         first_entry(shared.objects)
 
 

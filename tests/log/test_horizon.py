@@ -10,6 +10,7 @@ import pytest
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId
+from sparktxn.scan.committingentry import committing_entry
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.producercommands import ProducerCommands
 from tests.simulation.checkers import digest_of
@@ -308,6 +309,32 @@ def test_hole_32_a_view_below_the_horizon_has_expired(shared, client) -> None:
     vacuum_behind(shared, client)
     with pytest.raises(ViewExpired, match="entry 1 "):
         client.log.view(None, entry=1)
+
+
+@pytest.mark.parametrize("damaged", [None, b"{", b"null", b"[]", b"{}", b"{}\n{}"])
+def test_a_view_at_the_horizon_whose_head_is_damaged_or_gone_has_not_expired(shared, client, damaged) -> None:
+    """There is a newer checkpoint: it cannot say what was before it, and the entries below the horizon are gone."""
+    horizon = vacuum_behind(shared, client)
+    (name,) = shared.objects.list_names(names.CHECKPOINTS)
+    client.submit(CreateTopic("later", "later", 1))
+    client.log.checkpoint()
+    shared.objects.delete([name])
+    if damaged is not None:
+        shared.objects.put(name, damaged)
+    client.submit(CreateTopic("last", "last", 1))
+    newest = shared.client()
+    assert newest.log.view(None).entry == newest.log.entry
+    told = name if damaged is not None else f"entries below {horizon} may be gone"
+    for read in (
+        lambda: newest.log.view(None, entry=horizon),
+        lambda: newest.log.view(None, entry=newest.log.entry - 3),
+        lambda: newest.log.view(["__transaction_state"]),
+        lambda: committing_entry(newest.log, "none:0:1"),
+    ):
+        with pytest.raises(DamagedObject, match=told):
+            read()
+    with pytest.raises(ViewExpired, match=f"entry {horizon - 2} "):
+        newest.log.view(None, entry=horizon - 2)
 
 
 def test_a_store_whose_checkpoints_are_all_gone_or_damaged_says_so(shared, client) -> None:

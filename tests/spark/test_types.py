@@ -46,7 +46,7 @@ def test_a_type_that_is_not_kept_is_refused_by_name(data_type: DataType, shown: 
             schema = StructType([StructField(name, found)])
             with pytest.raises(ConfigurationError, match=f"column '{name}' has Spark's type {shown}, which"):
                 declared_columns(schema)
-            with pytest.raises(ConfigurationError, match=f"column '{name}' of the given schema has Spark's type {shown}"):
+            with pytest.raises(ConfigurationError, match=f"'{name}' of the given schema has Spark's type {shown}"):
                 arrow_of(schema)
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from sparktxn.errors import DamagedObject, OutcomeUnknown
-from sparktxn.format import names
+from sparktxn.errors import OutcomeUnknown
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, judge
@@ -157,11 +156,7 @@ class Follower:
 
     def _open(self, hinted: CheckpointHead | None) -> Tail:
         tail = open_tail(self._objects, self._tail, self._follow_opened, hinted=hinted)
-        if isinstance(tail, Passed):
-            raise DamagedObject(
-                names.horizon(tail.horizon),
-                f"entries below {tail.horizon} may be gone, and no checkpoint that holds their state is whole",
-            )
+        assert isinstance(tail, Tail), "any head counts"
         return tail
 
     def _tail(self, head: CheckpointHead | None, unusable: frozenset[str]) -> Tail:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, damage_named
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, decode_head, decode_hint, decode_part
 from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head, parse_checkpoint_head
+from sparktxn.format.names import horizon as horizon_marker
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.values.structs import StateRecord
 
@@ -66,18 +67,24 @@ def newest_head(
     return None
 
 
-def check_heads(objects: ObjectStore, first: int, at_most: int | None = None) -> None:
-    """Open the heads of the entries `first` to `at_most`, which no vacuum has passed.
+def check_heads(objects: ObjectStore, horizon: int, at_most: int | None = None) -> None:
+    """Look for the damage by which no head up to entry `at_most` is usable: what is lost by it has not expired.
 
-    A reader that finds no usable head calls it: an entry that is lost by damage has not expired.
+    There is a usable head of the entry `horizon` as long as the horizon is there.
 
     Raises:
-        DamagedObject: one of them is damaged.
+        DamagedObject: a head that no vacuum has passed is damaged or, if it would have counted, missing.
     """
-    for name in objects.list_names(CHECKPOINTS):
-        parsed = parse_checkpoint_head(name)
-        if parsed is not None and first <= parsed[0] and (at_most is None or parsed[0] <= at_most):
-            open_head(objects, *parsed)
+    with damage_named(objects.uri):
+        for name in objects.list_names(CHECKPOINTS):
+            parsed = parse_checkpoint_head(name)
+            if parsed is not None and horizon - 1 <= parsed[0] and (at_most is None or parsed[0] <= at_most):
+                open_head(objects, *parsed)
+        if at_most is None or at_most >= horizon:
+            raise DamagedObject(
+                horizon_marker(horizon),
+                f"entries below {horizon} may be gone, and no checkpoint that holds their state is whole",
+            )
 
 
 def read_part(objects: ObjectStore, ref: PartRef) -> list[StateRecord]:

@@ -34,8 +34,8 @@ def open_tail(
         at_most: heads after this entry do not count.
 
     Raises:
-        DamagedObject, FormatVersionError: an object cannot be read, and no vacuum has passed it. A damaged head counts
-            if the replica can stand at no other one.
+        DamagedObject, FormatVersionError: an object cannot be read, and no vacuum has passed it. A head that is damaged
+            or missing counts if the replica can stand at no other one.
     """
     unusable: frozenset[str] = frozenset()
     rejected: tuple[int, int] | None = None
@@ -53,7 +53,7 @@ def open_tail(
         else:
             # The hint was older than the horizon, or the horizon has moved since: a newer checkpoint exists.
             if (tail.confirmed_entry, passed.horizon) == rejected:
-                check_heads(objects, passed.horizon - 1, at_most)
+                check_heads(objects, passed.horizon, at_most)
                 return passed
             rejected = (tail.confirmed_entry, passed.horizon) if is_listed else None
         head = None

@@ -174,19 +174,27 @@ def first_entry(objects: ObjectStore) -> int:
     """Return the oldest entry whose changes can still be computed: 1 if no entry was deleted.
 
     Raises:
-        ViewExpired: no checkpoint counts.
-        DamagedObject: one would, and is damaged.
+        DamagedObject: the checkpoint that says it is damaged or missing.
     """
-    passed = judge(objects, Premise(1))
-    if passed is None:
-        return 1
+    passed, before = judge(objects, Premise(1)), None
+    while passed is not None:
+        entry = _oldest_usable(objects, passed.horizon)
+        if entry is not None and entry <= passed.horizon:
+            return entry + 1
+        if passed == before:
+            check_heads(objects, passed.horizon, passed.horizon)
+        # The horizon may have moved meanwhile.
+        passed, before = judge(objects, Premise(1)), passed
+    return 1
+
+
+def _oldest_usable(objects: ObjectStore, horizon: int) -> int | None:
     parsed = [names.parse_checkpoint_head(name) for name in objects.list_names(names.CHECKPOINTS)]
-    for entry, checkpoint in sorted(found for found in parsed if found is not None and found[0] >= passed.horizon - 1):
+    for entry, checkpoint in sorted(found for found in parsed if found is not None and found[0] >= horizon - 1):
         head = read_head(objects, entry, checkpoint)
         if head is not None and usable_heads(objects, [head]):
-            return entry + 1
-    check_heads(objects, passed.horizon - 1)
-    raise expired(passed.horizon, passed)
+            return entry
+    return None
 
 
 def entry_not_before(objects: ObjectStore, timestamp_ms: int, first: int, last: int) -> int:
