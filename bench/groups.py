@@ -9,7 +9,7 @@ from bench.figures import Figure, median
 from bench.records import temporary_folder
 from sparktxn import Consumer, Store
 from sparktxn.format.commands import JoinGroup
-from sparktxn.state.delta import Context
+from sparktxn.state.delta import Context, Delta
 from sparktxn.state.groups.assignors import Subscriber, Topics, uniform_targets
 from sparktxn.state.machine import Applied, apply_list
 from sparktxn.values.structs import GroupState, HeldPartition, MemberState, StateKey, StateRecord, TopicState
@@ -156,6 +156,6 @@ def _join_ms(targets: list[tuple[tuple[int, int], ...]], partitions: int) -> flo
     join = JoinGroup("r", "g", "new", ("t",), 45_000, 300_000, ("uniform",))
 
     def apply() -> None:
-        assert isinstance(apply_list(records.get, [join], Context(2, 1)), Applied)
+        assert isinstance(apply_list(Delta(records.get), [join], Context(2, 1)), Applied)
 
     return _median_ms(apply)

@@ -11,9 +11,8 @@ from sparktxn.format.checkpoint import SEGMENTS_PREFIX, PartRef, digest, encode_
 from sparktxn.format.commands import InitProducerId
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
-from sparktxn.log.follow.confirm import usable_head
+from sparktxn.log.follow.confirm import usable_head, write_horizon
 from sparktxn.log.follow.heads import read_part
-from sparktxn.log.follow.horizonmarkers import write_horizon
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store

@@ -8,7 +8,7 @@ import msgspec
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
-from sparktxn.state.delta import Context, Refusal
+from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply_list
 from sparktxn.values.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
 from tests.producercommands import ProducerCommands
@@ -44,16 +44,17 @@ class PureLog:
             msgspec.ValidationError: a member of a record or result has a type or value that it must not have.
         """
         context = Context(self.entry + 1, self.timestamp_ms)
-        applied = apply_list(self.records.get, commands, context)
+        delta = Delta(self.records.get)
+        applied = apply_list(delta, commands, context)
         if isinstance(applied, Refusal):
             assert ErrorCode(applied.code)
             assert isinstance(applied.reason, str)
             assert applied.reason
             raise CommandRefused(applied.code, applied.reason)
-        _check(applied)
+        _check(applied, delta)
         if applied.to_write:
             self.entries.append((context, applied.to_write))
-            for key, record in applied.changes.items():
+            for key, record in delta.changes.items():
                 if record is None:
                     self.records.pop(key, None)
                 else:
@@ -97,9 +98,9 @@ class PureLog:
         return record
 
 
-def _check(applied: Applied) -> None:
+def _check(applied: Applied, delta: Delta) -> None:
     """Read what was applied as a checkpoint and a caller would."""
     _decode_results(_encode(applied.results))
-    changed = {key: record for key, record in applied.changes.items() if record is not None}
+    changed = {key: record for key, record in delta.changes.items() if record is not None}
     decoded = _decode_records(_encode(list(changed.values())))
     assert {record.key: record for record in decoded} == changed

@@ -20,7 +20,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknow
 from sparktxn.format.commands import Command
 from sparktxn.kafka.message import Message, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.values import arguments

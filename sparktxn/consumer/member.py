@@ -19,7 +19,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaExceptio
 from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline
 from sparktxn.process.dropped import give_back_later, hold

@@ -12,7 +12,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.process.clock import Deadline, is_time_up, time_left_s
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.structs import CommittedOffset

@@ -24,7 +24,7 @@ from sparktxn.process.clock import Deadline, callers_own_time, time_left_s
 from sparktxn.values.structs import HalfDue, HalfState
 
 if TYPE_CHECKING:
-    from sparktxn.log.write.tickets import Ticket
+    from sparktxn.log.write.queue import Ticket
 
 __all__ = ["Ask", "Checks", "Sightings"]
 

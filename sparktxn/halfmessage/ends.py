@@ -21,7 +21,7 @@ from sparktxn.process.clock import Deadline, time_left_s
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
-    from sparktxn.log.write.tickets import Ticket
+    from sparktxn.log.write.queue import Ticket
 
 __all__ = ["LINGER_S", "Ends"]
 

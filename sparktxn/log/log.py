@@ -5,8 +5,8 @@ All clients of a process share one `Log` per store: that is what makes their com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from sparktxn.config.store import StoreSettings
@@ -17,14 +17,14 @@ from sparktxn.format.entry import decode_store, encode_store
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.newestcopy import check_copied
 from sparktxn.log.keep.checkpointer import Checkpointer
-from sparktxn.log.views.known import Known
+from sparktxn.log.views.known import Known, KnownState
 from sparktxn.log.views.readview import ReadView
 from sparktxn.log.views.viewing import Viewer
 from sparktxn.log.views.wholestate import Snapshot
 from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
+from sparktxn.log.write.queue import Ticket
 from sparktxn.log.write.storeclock import ClockCheck
-from sparktxn.log.write.tickets import Ticket
 from sparktxn.log.write.timeouts import Timeouts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
@@ -177,11 +177,6 @@ class Log(Known):
         return head.entry if head is not None else None
 
     @property
-    def entry(self) -> int:
-        """The newest entry that this process has applied."""
-        return self._follower.tail.entry
-
-    @property
     def checkpoint_entry(self) -> int:
         """The entry of the newest checkpoint that this process has written or adopted; 0 if there is none."""
         return self._follower.tail.checkpoint_entry
@@ -197,11 +192,20 @@ class Log(Known):
         """
         if 0 < max_age_s >= self.clock.monotonic_s() - self._follower.refreshed_s:
             return self._follower.tail.confirmed_entry
+        with self.known() as state:
+            return state.entry
+
+    @contextmanager
+    def known(self) -> Iterator[KnownState]:
+        """Follow the log to its end, confirmed, and have that state asked for several records under one lock.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
+        """
         with self._follower.locked("refresh"):
             self._follower.refresh()
-            entry = self._follower.tail.entry
+            yield self._state
         self._checkpointer.after_refresh()
-        return entry
 
     def read_by_s(self, entry: int) -> float | None:
         """Return a moment, by the monotonic clock, by which this process had read an entry; None if it has not.

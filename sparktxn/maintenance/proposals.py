@@ -14,7 +14,7 @@ from msgspec import Struct
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.process.clock import is_time_up
 
 __all__ = ["LostRace", "Proposals", "named"]

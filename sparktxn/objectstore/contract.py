@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sparktxn.errors import StoreUnavailable
-from sparktxn.process.clock import governing_deadline
+from sparktxn.process.clock import governing_deadline, time_left_s
 
 __all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome", "check_time"]
 
@@ -122,9 +122,10 @@ def check_time(verb: str, what: str) -> None:
     Raises:
         StoreUnavailable: a deadline that governs this thread has passed; nothing was sent.
     """
-    deadline = governing_deadline()
-    if deadline is not None and deadline.passed():
-        raise StoreUnavailable(f"cannot {verb} {what!r}: {no_time(deadline.seconds)}; nothing was sent")
+    if time_left_s() == 0.0:
+        deadline = governing_deadline()
+        seconds = deadline.seconds if deadline is not None else None
+        raise StoreUnavailable(f"cannot {verb} {what!r}: {no_time(seconds)}; nothing was sent")
 
 
 def no_time(seconds: float | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import threading
 import time
@@ -53,13 +54,12 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
+    monotonic_s = staticmethod(time.monotonic)
+    """Return seconds of the monotonic clock."""
+
     def wall_ms(self) -> int:
         """Return milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
-
-    def monotonic_s(self) -> float:
-        """Return seconds of the monotonic clock."""
-        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Sleep."""
@@ -93,27 +93,24 @@ _LONGEST_S: Final = 1e9
 class Deadline:
     """A point in monotonic time by which a call must answer; `seconds` None, below 0 or infinite is never."""
 
-    __slots__ = ("_at_s", "_clock", "_ended", "seconds")
+    __slots__ = ("at_s", "clock", "seconds")
 
     def __init__(self, clock: Clock, seconds: float | None) -> None:
-        self._clock = clock
+        self.clock = clock
         self.seconds = None if seconds is None or seconds < 0 or seconds > _LONGEST_S else seconds
-        self._at_s = None if self.seconds is None else clock.monotonic_s() + self.seconds
-        self._ended = False
+        self.at_s = None if self.seconds is None else clock.monotonic_s() + self.seconds
 
     def remaining_s(self) -> float | None:
         """Return seconds left, at least 0; None if there is no limit."""
-        if self._ended:
-            return 0.0
-        return None if self._at_s is None else max(0.0, self._at_s - self._clock.monotonic_s())
+        return None if self.at_s is None else max(0.0, self.at_s - self.clock.monotonic_s())
 
     def passed(self) -> bool:
         """Return True once no time is left."""
-        return self._ended or (self._at_s is not None and self._clock.monotonic_s() >= self._at_s)
+        return self.at_s is not None and self.clock.monotonic_s() >= self.at_s
 
     def end(self) -> None:
         """Pass the deadline at once: a thread that was given up begins nothing more under it."""
-        self._ended = True
+        self.at_s = -math.inf
 
     def governs(self) -> _Governs:
         """Return a context in which every wait and request of this thread keeps this deadline too.
@@ -165,9 +162,9 @@ def governing_deadline() -> Deadline | None:
 def time_left_s(limit_s: float | None = None) -> float | None:
     """Return `limit_s` (None: no limit), or the time left to this thread by its governing deadlines if that is less."""
     for deadline in _governing.get():
-        remaining_s = deadline.remaining_s()
-        if remaining_s is not None and (limit_s is None or remaining_s < limit_s):
-            limit_s = remaining_s
+        if deadline.at_s is not None:
+            remaining_s = max(0.0, deadline.at_s - deadline.clock.monotonic_s())
+            limit_s = remaining_s if limit_s is None else min(remaining_s, limit_s)
     return limit_s
 
 

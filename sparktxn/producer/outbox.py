@@ -72,8 +72,10 @@ class Outbox(TransactionWriter):
             CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
             OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
         """
-        stage_inline(self._buffers.take(), INLINE_LIST_BYTES_MAX)
-        return self.upload()
+        segments = self._buffers.take()
+        stage_inline(segments, INLINE_LIST_BYTES_MAX)
+        upload_missing(segments)
+        return segments
 
     def upload(self) -> list[PendingSegment]:
         """Upload all that waits, in parallel if it is more than one segment, and return it in order.

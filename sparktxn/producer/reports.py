@@ -60,6 +60,8 @@ class Reports:
     def serve(self) -> int:
         """Call what is queued now, on this thread; return how many. What a callback raises goes to the caller."""
         served = 0
+        if not self._queue:
+            return served
         with callers_own_time():
             for _ in range(len(self._queue)):
                 try:

@@ -72,18 +72,13 @@ VALID_PREVIOUS_STATES: Final[dict[TransactionState, frozenset[TransactionState]]
 
 
 class ProducerStates:
-    """The one owner of a producer's state, and of the error that put it into an error state (K113 to K115)."""
+    """The one owner of a producer's state, `current`, and of the error that led to an error state (K113 to K115)."""
 
-    __slots__ = ("_error", "_state")
+    __slots__ = ("_error", "current")
 
     def __init__(self) -> None:
-        self._state = TransactionState.UNINITIALIZED
+        self.current = TransactionState.UNINITIALIZED
         self._error: KafkaException | None = None
-
-    @property
-    def current(self) -> TransactionState:
-        """The state."""
-        return self._state
 
     def move(self, state: TransactionState, error: KafkaException | None = None) -> None:
         """Enter `state`; the error states are entered with the `error` that later calls raise.
@@ -91,9 +86,9 @@ class ProducerStates:
         Raises:
             AssertionError: the table forbids it; a caller has not checked what it should have.
         """
-        if self._state not in VALID_PREVIOUS_STATES[state]:
-            raise AssertionError(f"producer state {self._state} cannot become {state}")
-        self._state = state
+        if self.current not in VALID_PREVIOUS_STATES[state]:
+            raise AssertionError(f"producer state {self.current} cannot become {state}")
+        self.current = state
         self._error = error
 
     def require(self, call: str, *allowed: TransactionState) -> None:
@@ -102,12 +97,12 @@ class ProducerStates:
         Raises:
             KafkaException: the error of an error state, else _STATE, which names the call and what is expected.
         """
-        if self._state in allowed:
+        if self.current in allowed:
             return
         if self._error is not None:
             raise self._error
         expected = " or ".join(state.value for state in allowed)
-        reason = f"{call}() needs transaction state {expected}, this producer's is {self._state}{_hint(self._state)}"
+        reason = f"{call}() needs transaction state {expected}, this producer's is {self.current}{_hint(self.current)}"
         raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
 
 

@@ -108,22 +108,24 @@ class BatchCommits:
         if writer is None:
             writer = self._writers[transactional_id] = PendingCommit(self.log)
         writer.settle(contents)
-        self.log.refresh()
+        with self.log.known() as known:
+            entry, state = known.entry, known.transaction(transactional_id)
         if sink is not None:
-            replayed = self._replayed(staged, transactional_id, sink, on_replay_mismatch)
+            replayed = _replayed(staged, state, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
         if contents.is_empty():
-            return CommitResult(self.log.entry, replayed=False)
+            return CommitResult(entry, replayed=False)
         stored = writer.stored_entry(contents)
         if stored is not None:
             return CommitResult(stored, replayed=True)
-        state = self._initialised(writer.transactions, transactional_id)
+        state = self._initialised(writer.transactions, transactional_id, state)
         try:
             self._submit(writer, staged, state, contents)
         except CommandRefused as refused:
             # Another driver may have committed the very batch since the last refresh.
-            replayed = None if sink is None else self._replayed(staged, transactional_id, sink, on_replay_mismatch)
+            state = self.log.transaction(transactional_id)
+            replayed = None if sink is None else _replayed(staged, state, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
             raise prescriptive(refused) from None
@@ -146,37 +148,13 @@ class BatchCommits:
             after.insert(0, TxnOffsetCommit(*identity.names(), group_id=group.group_id, offsets=group.offsets))
         writer.send(contents, staged, identity, before=before, after=after)
 
-    def _replayed(
-        self,
-        staged: Sequence[StagedSegment],
-        transactional_id: str,
-        sink: SinkCommit,
-        on_replay_mismatch: OnReplayMismatch,
-    ) -> CommitResult | None:
-        """Return how the batch was committed before; None if it is new.
+    def _initialised(
+        self, transactions: TransactionWriter, transactional_id: str, state: TransactionState | None
+    ) -> TransactionState:
+        """Return the transactional id's state under this handle's own epoch; it is initialised once per handle.
 
-        Raises:
-            BatchRefused: its run or writer was superseded, or it has other rows and `on_replay_mismatch` is "fail".
+        `state` is the one that was read last.
         """
-        state = self.log.transaction(transactional_id)
-        if state is None or state.sink is None:
-            return None
-        batch = _batch(staged, state, sink)
-        found = check_batch(state.sink, batch)
-        if found is None:
-            return None
-        if isinstance(found, SinkBatch):
-            return CommitResult(found.entry, replayed=True)
-        if found.code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER or on_replay_mismatch == "fail":
-            raise BatchRefused(found.reason)
-        known = remembered_batch(state.sink, sink.batch_id)
-        last = state.sink.batches[-1]
-        mismatch = ReplayMismatch(batch.fingerprint, None if known is None else known.fingerprint, known is last)
-        return CommitResult((known or last).entry, replayed=True, mismatch=mismatch)
-
-    def _initialised(self, transactions: TransactionWriter, transactional_id: str) -> TransactionState:
-        """Return the transactional id's state under this handle's own epoch; it is initialised once per handle."""
-        state = self.log.transaction(transactional_id)
         if state is None or transactions.identity == NO_IDENTITY:
             transactions.initialise(transactional_id=transactional_id)
             state = self.log.transaction(transactional_id)
@@ -186,6 +164,33 @@ class BatchCommits:
             reason = f"this writer of transactional id {transactional_id!r} is fenced: {fenced_because(state)}"
             raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
         return state
+
+
+def _replayed(
+    staged: Sequence[StagedSegment],
+    state: TransactionState | None,
+    sink: SinkCommit,
+    on_replay_mismatch: OnReplayMismatch,
+) -> CommitResult | None:
+    """Return how the batch was committed before, as its transactional id's state says; None if it is new.
+
+    Raises:
+        BatchRefused: its run or writer was superseded, or it has other rows and `on_replay_mismatch` is "fail".
+    """
+    if state is None or state.sink is None:
+        return None
+    batch = _batch(staged, state, sink)
+    found = check_batch(state.sink, batch)
+    if found is None:
+        return None
+    if isinstance(found, SinkBatch):
+        return CommitResult(found.entry, replayed=True)
+    if found.code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER or on_replay_mismatch == "fail":
+        raise BatchRefused(found.reason)
+    known = remembered_batch(state.sink, sink.batch_id)
+    last = state.sink.batches[-1]
+    mismatch = ReplayMismatch(batch.fingerprint, None if known is None else known.fingerprint, known is last)
+    return CommitResult((known or last).entry, replayed=True, mismatch=mismatch)
 
 
 def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:

@@ -20,21 +20,26 @@ from sparktxn.state.transactions.partitions import inline_problem
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["check_carried", "gathered"]
+__all__ = ["checked", "gathered"]
 
 _STAGE_AGAIN: Final = "Expected segments as a stager returned them; nothing was written: stage the rows again"
 
 
-def check_carried(staged: Sequence[StagedSegment]) -> None:
-    """Check what segments carry as the state checks an append: a merged one has a checksum of its own.
+def checked(staged: Sequence[StagedSegment]) -> list[StagedSegment]:
+    """Return the segments of a caller in plain values, checked as the state checks an append.
+
+    Later would be too late for what they carry: a merged segment has a checksum of its own.
 
     Raises:
-        ConfigurationError: the `data` of a segment is not what it says of itself.
+        TypeError, ConfigurationError: a field of a segment is not what a log can hold, or its `data` is not what it
+            says of itself.
     """
-    for place, segment in enumerate(staged):
+    found = [segment.checked() for segment in staged]
+    for place, segment in enumerate(found):
         problem = inline_problem(segment.append(NO_IDENTITY, 0), segment.data)
         if problem is not None:
             raise ConfigurationError(f"staged[{place}], segment {segment.segment!r}, has {problem}: {_STAGE_AGAIN}")
+    return found
 
 
 def gathered(log: Log, staged: Sequence[StagedSegment]) -> list[StagedSegment]:
@@ -45,7 +50,7 @@ def gathered(log: Log, staged: Sequence[StagedSegment]) -> list[StagedSegment]:
     caller may commit the same segments again.
 
     Raises:
-        ConfigurationError: the `data` of a segment that `check_carried` passed is no records of its topic.
+        ConfigurationError: the `data` of a segment that `checked` passed is no records of its topic.
         OutcomeUnknown, StoreUnavailable: a segment is not uploaded; call again.
     """
     if not any(segment.data for segment in staged):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from sparktxn.config.topic import topic_setting
 from sparktxn.format.commands import Append
@@ -16,6 +16,14 @@ from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicSta
 __all__ = ["RowsDigest", "StageTopic", "StagedSegment", "with_digest"]
 
 _UINT64_MAX: Final = 2**64 - 1
+_MINIMA: Final = {
+    "topic_id": 1,
+    "record_count": 1,
+    "size_bytes": 1,
+    "timestamp_min_ms": -1,
+    "timestamp_max_ms": -1,
+    "payload_bytes": -1,
+}
 
 
 class StageTopic(Struct, frozen=True):
@@ -44,21 +52,23 @@ class StageTopic(Struct, frozen=True):
 
 
 class RowsDigest(Struct, frozen=True):
-    """What rows are, whatever their order: the kind of the digest, how many they are, and two sums over them.
-
-    Raises:
-        TypeError, ConfigurationError: a field is not what a digest has.
-    """
+    """What rows are, whatever their order: the kind of the digest, how many they are, and two sums over them."""
 
     kind: str
     row_count: int
     low: int
     high: int
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "kind", arguments.identifier("kind", self.kind))
-        for name in ("row_count", "low", "high"):
-            force_setattr(self, name, arguments.integer(name, getattr(self, name), 0, _UINT64_MAX))
+    def checked(self) -> RowsDigest:
+        """Return the digest in plain values, as a caller may give one.
+
+        Raises:
+            TypeError, ConfigurationError: a field is not what a digest has.
+        """
+        numbers = {
+            name: arguments.integer(name, getattr(self, name), 0, _UINT64_MAX) for name in ("row_count", "low", "high")
+        }
+        return RowsDigest(arguments.identifier("kind", self.kind), **numbers)
 
     def plus(self, other: RowsDigest | None) -> RowsDigest:
         """Return the digest of these rows and of those of another digest, which may be of another kind."""
@@ -80,9 +90,6 @@ class StagedSegment(Struct, frozen=True):
     order, their division into segments and their encoding: a replayed batch has the same sum. `data` is the segment
     itself where the entry that names it is to carry it: then nothing of it is in the store yet. `digest` is that of all
     rows that one stager got: the first of its segments has it.
-
-    Raises:
-        TypeError, ConfigurationError: a field is not what a log can hold.
     """
 
     topic: str
@@ -102,17 +109,22 @@ class StagedSegment(Struct, frozen=True):
         """Show which segment it is, and nothing of its records."""
         return f"StagedSegment({self.topic!r}, partition={self.partition}, segment={self.segment!r})"
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "data", arguments.instance("data", self.data, bytes, "bytes"))
-        if self.digest is not None:
-            arguments.instance("digest", self.digest, RowsDigest)
-        for name in ("topic", "segment", "checksum"):
-            force_setattr(self, name, arguments.identifier(name, getattr(self, name)))
-        force_setattr(self, "partition", arguments.integer("partition", self.partition, 0, arguments.INT32_MAX))
-        for name in ("topic_id", "record_count", "size_bytes"):
-            force_setattr(self, name, arguments.integer(name, getattr(self, name), 1))
-        for name in ("timestamp_min_ms", "timestamp_max_ms", "payload_bytes"):
-            force_setattr(self, name, arguments.integer(name, getattr(self, name), -1))
+    def checked(self) -> StagedSegment:
+        """Return the segment in plain values, as a caller may give one: inside they are trusted.
+
+        Raises:
+            TypeError, ConfigurationError: a field is not what a log can hold.
+        """
+        texts = {name: arguments.identifier(name, getattr(self, name)) for name in ("topic", "segment", "checksum")}
+        numbers = {name: arguments.integer(name, getattr(self, name), minimum) for name, minimum in _MINIMA.items()}
+        return replace(
+            self,
+            **texts,
+            **numbers,
+            partition=arguments.integer("partition", self.partition, 0, arguments.INT32_MAX),
+            data=arguments.instance("data", self.data, bytes, "bytes"),
+            digest=None if self.digest is None else arguments.instance("digest", self.digest, RowsDigest).checked(),
+        )
 
     def append(
         self,

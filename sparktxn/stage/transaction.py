@@ -20,7 +20,7 @@ from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerI
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
-    from sparktxn.log.write.tickets import Ticket
+    from sparktxn.log.write.queue import Ticket
 
 __all__ = ["NO_IDENTITY", "TransactionIdentity", "TransactionWriter"]
 

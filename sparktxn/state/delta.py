@@ -1,11 +1,13 @@
 """Deltas: what applying a command changes, layered over the state it reads.
 
-Handlers read through a `Delta` and write into it; nothing else changes. A refused command's delta is dropped.
+Handlers read through a `Delta` and write into it; nothing else changes. What a refused command or list has changed is
+undone, so that one delta serves a whole entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -32,13 +34,21 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class Delta:
-    """Changed records by key, None for removed ones, over the state that `read` gives."""
+class _Unchanged(Enum):
+    UNCHANGED = "the delta did not have the record"
 
-    __slots__ = ("_read", "changes")
+
+class Delta:
+    """Changed records by key, None for removed ones, over the state that `read` gives.
+
+    `replaced` is what each change has replaced, the oldest first. Its length is the mark that `undo` goes back to.
+    """
+
+    __slots__ = ("_read", "changes", "replaced")
 
     def __init__(self, read: ReadState) -> None:
         self._read = read
+        self.replaced: list[tuple[StateKey, StateRecord | _Unchanged | None]] = []
         self.changes: dict[StateKey, StateRecord | None] = {}
 
     def get(self, key: StateKey) -> Any:
@@ -48,11 +58,27 @@ class Delta:
 
     def put(self, record: StateRecord) -> None:
         """Set a record."""
-        self.changes[record.key] = record
+        key = record.key
+        self.replaced.append((key, self.changes.get(key, _Unchanged.UNCHANGED)))
+        self.changes[key] = record
 
     def remove(self, key: StateKey) -> None:
         """Remove a record."""
+        self.replaced.append((key, self.changes.get(key, _Unchanged.UNCHANGED)))
         self.changes[key] = None
+
+    def undo(self, mark: int) -> None:
+        """Take back what has changed since `replaced` had the length `mark`."""
+        while len(self.replaced) > mark:
+            key, record = self.replaced.pop()
+            if record is _Unchanged.UNCHANGED:
+                del self.changes[key]
+            else:
+                self.changes[key] = record
+
+    def since(self, mark: int) -> dict[StateKey, StateRecord | None]:
+        """Return the records that have changed since `replaced` had the length `mark`, as they are now."""
+        return {key: self.changes[key] for key, _ in self.replaced[mark:]}
 
     def store(self) -> StoreState:
         """Return the store's own record."""

@@ -12,24 +12,22 @@ from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format import commands, names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.state import halfmessages
-from sparktxn.state.delta import Context, Delta, ReadState, Refusal
+from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.rules import RULES
 from sparktxn.state.transactions import partitions
-from sparktxn.values.structs import StateKey, StateRecord
 
 __all__ = ["Applied", "apply", "apply_entry", "apply_list"]
 
 
 class Applied(NamedTuple):
-    """What a list of commands changes and answers, and the commands that an entry must carry: those not done before."""
+    """What a list of commands answers, and the commands that an entry must carry: those not done before."""
 
-    changes: dict[StateKey, StateRecord | None]
     results: list[CommandResult]
     to_write: list[Command]
 
 
 def apply(delta: Delta, command: Command, context: Context) -> CommandResult | Refusal:
-    """Apply one command to `delta`; after a refusal the delta is of no use."""
+    """Apply one command to `delta`; what it has changed before a refusal is the caller's to undo."""
     return RULES[type(command)].handler(delta, command, context)
 
 
@@ -46,36 +44,48 @@ def apply_entry(delta: Delta, list_: Sequence[Command], context: Context) -> Non
             raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
 
 
-def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> Applied | Refusal:
-    """Apply a list in order, all or nothing.
+def apply_list(delta: Delta, list_: Sequence[Command], context: Context) -> Applied | Refusal:
+    """Apply a list to `delta` in order, all or nothing: after a refusal or an error the delta is as before.
 
     Commands that have taken effect before succeed with their original results and are not to be written again. Of
     appends that are no longer remembered that is so only if another append of the list is: one list has named both.
     """
-    changes = Delta(read)
+    start = len(delta.replaced)
+    try:
+        outcome = _apply_list(delta, list_, context)
+    except BaseException:
+        delta.undo(start)
+        raise
+    if isinstance(outcome, Refusal):
+        delta.undo(start)
+    return outcome
+
+
+def _apply_list(delta: Delta, list_: Sequence[Command], context: Context) -> Applied | Refusal:
     results: list[CommandResult] = []
     to_write = []
     forgotten = False
     halves: list[commands.PrepareHalf] = []
     for command in list_:
-        delta = Delta(changes.get)
+        mark = len(delta.replaced)
         result = RULES[type(command)].handler(delta, command, context)
         if isinstance(result, Refusal):
             return result
         results.append(result)
         if result is partitions.FORGOTTEN:
             forgotten = True
-        if not result.duplicate:
+        if result.duplicate:
             # What is not written must change nothing either: a follower of the log never sees it.
-            changes.changes.update(delta.changes)
+            delta.undo(mark)
+        else:
             to_write.append(command)
             if isinstance(command, commands.PrepareHalf):
                 halves.append(command)
-    if halves and (rejected := halfmessages.rejection(changes.get, halves)):
+    if halves and (rejected := halfmessages.rejection(delta.get, halves)):
         return rejected
     if forgotten and not _is_repetition(list_, results):
         return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
-    return Applied(changes.changes, results, to_write)
+    return Applied(results, to_write)
 
 
 def _is_repetition(list_: Sequence[Command], results: Sequence[CommandResult]) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format import names
 from sparktxn.format.commands import ExpireMember
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import modified_ms, store_now_ms
 from sparktxn.objectstore.contract import ObjectStore

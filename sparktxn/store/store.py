@@ -49,7 +49,7 @@ from sparktxn.stage.batchcommits import (
     ReplayMismatch,
     SinkCommit,
 )
-from sparktxn.stage.merging import check_carried
+from sparktxn.stage.merging import checked
 from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stager import StagedSegment, StageTopic
@@ -510,8 +510,7 @@ class Store(NoCopies):
                 it. A call with others first learns the outcome, or cancels what has not taken effect.
         """
         self._check()
-        segments = arguments.items("staged", staged, StagedSegment)
-        check_carried(segments)
+        segments = checked(arguments.items("staged", staged, StagedSegment))
         name = None if transactional_id is None else arguments.identifier("transactional_id", transactional_id)
         batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
         if batch is not None and name is None:

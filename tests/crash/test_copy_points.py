@@ -14,7 +14,7 @@ import pytest
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance import CopyReport, verify
 from sparktxn.maintenance.copying.storecopy import Copying, Work
 from sparktxn.store import Store

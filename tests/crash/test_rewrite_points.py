@@ -17,7 +17,7 @@ from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_inline, encode_segment
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance import RewriteReport, rewrite, verify
 from sparktxn.scan.plan import plan_ranges
 from sparktxn.scan.reader import read

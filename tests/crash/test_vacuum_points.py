@@ -14,7 +14,7 @@ import pytest
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import DeleteRecords
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, Process, World
 from tests.seeds import share

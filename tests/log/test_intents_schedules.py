@@ -19,7 +19,7 @@ from sparktxn.format.commands import InitProducerId as Init
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from tests.producercommands import ProducerCommands
 from tests.seeds import examples
 from tests.simulation.simulator import Process, Simulator

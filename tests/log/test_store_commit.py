@@ -11,7 +11,7 @@ from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommi
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.process.clock import RandomIds
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.store.registry import objects_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sparktxn.format.commands import InitProducerId
-from sparktxn.log.write.writerturn import Turns
+from sparktxn.log.write.queue import Turns
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import Deadline, RandomIds, SystemClock
@@ -102,7 +102,7 @@ def test_an_interrupted_caller_gives_its_turn_back() -> None:
 def test_a_caller_that_gives_its_turn_back_wakes_those_that_are_done_and_one_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparktxn.log.write.writerturn._WAIT_S", 60.0)
+    monkeypatch.setattr("sparktxn.log.write.queue._WAIT_S", 60.0)
     turns, lock = Turns(), threading.Lock()
     asked, done, entered = set[int](), {2}, list[int]()
     changed, leave = threading.Semaphore(0), threading.Semaphore(0)

@@ -7,8 +7,8 @@ import pytest
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import part_of
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.follow.replicaparts import StateParts
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, TOPIC, Process, World

@@ -11,7 +11,7 @@ from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, E
 from sparktxn.format import names
 from sparktxn.format.checkpoint import decode_head, encode_head
 from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, JoinGroup, Vacuum
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation

@@ -10,7 +10,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.commands import Append, DeleteRecords
 from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance.vacuuming import incrementallisting
 from sparktxn.scan.plan import segments_between
 from sparktxn.testing.faultystore import Died, Fault, Operation

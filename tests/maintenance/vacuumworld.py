@@ -12,7 +12,7 @@ from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.format.segment import checksum
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.objectstore.contract import PutOutcome

@@ -5,7 +5,7 @@ modules. A mutant that no test rejects is a missing test, or the same program in
 those of the second kind. A survivor that it does not explain fails the run, as does an explanation that is no longer
 needed.
 
-`make mutate ARGS='--modules scan/plan log/write/tickets --tests all --sample 20'` changes other modules, in 20 places
+`make mutate ARGS='--modules scan/plan log/write/queue --tests all --sample 20'` changes other modules, in 20 places
 of each, and runs the tests of `make test` that reach the change.
 """
 

@@ -38,7 +38,7 @@ from sparktxn.format.names import entry, sealed_folder, segment_file
 from sparktxn.format.schema import stored_schema
 from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
-from sparktxn.state.delta import Context, Refusal
+from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import apply_list
 from sparktxn.state.transactions.laststable import last_stable_offset
 from sparktxn.values.structs import (
@@ -315,7 +315,7 @@ def apply_and_read(lists: list[list[Any]]) -> None:
         except Exception:  # the committer refuses such a list before it is queued
             assume(False)
         context = Context(number, log.timestamp_ms)
-        applied = apply_list(log.records.get, list_, context)
+        applied = apply_list(Delta(log.records.get), list_, context)
         if isinstance(applied, Refusal):
             assert ErrorCode(applied.code) > 0
             assert applied.reason

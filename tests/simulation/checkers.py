@@ -15,8 +15,8 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Append
 from sparktxn.log.follow import confirm
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.follow.heads import read_head
-from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.readview import capture_view
 from sparktxn.state.transactions.producers import next_sequence

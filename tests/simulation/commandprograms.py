@@ -27,7 +27,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.format.names import parse_checkpoint_head, parse_entry
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.objectstore.putting import put_until_stored
 from tests.producercommands import ProducerCommands
 from tests.simulation.history import Attempt, History, Job, Outcome

@@ -32,7 +32,7 @@ from sparktxn.format.commands import (
     UpdateMember,
 )
 from sparktxn.log.log import Log
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
 from sparktxn.values.structs import MemberState

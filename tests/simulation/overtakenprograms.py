@@ -29,7 +29,7 @@ from sparktxn.format.commands import CommandResult, CreateTopic, InitProducerId
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.follow import heads as checkpoints
 from sparktxn.log.follow import tail
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.keep import runs, sealing
 from sparktxn.log.log import Log
 from sparktxn.log.write import slot

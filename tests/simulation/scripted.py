@@ -18,7 +18,7 @@ from sparktxn.format.commands import (
     OffsetCommit,
     OffsetToCommit,
 )
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.process.background import InlineBackground

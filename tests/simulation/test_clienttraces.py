@@ -15,9 +15,9 @@ from sparktxn.format.entry import encode_list
 from sparktxn.log.follow import follower, tail
 from sparktxn.log.write import committer, queue, storeclock, timeouts
 from sparktxn.log.write.lists import CheckedList
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.producer import transactionerrors
-from sparktxn.producer.transactionalcalls import Transactions
+from sparktxn.producer.opentransaction import OpenTransaction
 from sparktxn.producer.transactionerrors import FAILURES, Failure, Operation
 from sparktxn.stage.batchcommits import BatchCommits
 from sparktxn.state import machine
@@ -107,7 +107,7 @@ def without_compared_clocks(patch: Patch) -> None:
 
 def without_counted_losses(patch: Patch) -> None:
     """A transaction commits what is left of it."""
-    patch.setattr(Transactions, "_check_whole", lambda self: None)
+    patch.setattr(OpenTransaction, "_check_whole", lambda self: None)
 
 
 def without_letting_go(patch: Patch) -> None:

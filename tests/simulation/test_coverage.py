@@ -8,7 +8,7 @@ import pytest
 
 from sparktxn.format import names
 from sparktxn.format.commands import Append, EndTxn, Rewrite
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import read_horizon
 from tests.simulation.scenarios import record, record_clients
 from tests.simulation.simulator import Simulator
 from tests.simulation.truth import replay

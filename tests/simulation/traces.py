@@ -11,7 +11,7 @@ import pytest
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeLost, OutcomeUnknown, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, TxnOffsetCommit
-from sparktxn.log.follow.horizonmarkers import write_horizon
+from sparktxn.log.follow.confirm import write_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import vacuum

@@ -3,6 +3,8 @@
 A vacuum deletes entries below the horizon, and objects that only older checkpoints name. A slow writer may then create
 the name of a deleted entry again. So the horizon is read *after* the work. If it has not passed what the work relied
 on, the result is final, and a damaged object is damage. Otherwise both are void: begin again with a newer checkpoint.
+
+Below the horizon, log entries may be gone (PROTOCOL.md, "Horizon markers"): its markers are read and written here.
 """
 
 from __future__ import annotations
@@ -11,12 +13,28 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
+from sparktxn.format.horizon import decode_marker, encode_marker
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.horizonmarkers import names_checkpoint, read_horizon
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.process.clock import Clock
 
-__all__ = ["Passed", "Premise", "attempt", "confirm", "head_past", "judge", "names_of", "usable_head", "usable_heads"]
+__all__ = [
+    "Passed",
+    "Premise",
+    "attempt",
+    "confirm",
+    "excused",
+    "head_past",
+    "judge",
+    "names_of",
+    "read_horizon",
+    "usable_head",
+    "usable_heads",
+    "write_horizon",
+]
 
 Result = TypeVar("Result")
 
@@ -73,12 +91,21 @@ def attempt(objects: ObjectStore, premise: Callable[[], Premise], work: Callable
     try:
         return work()
     except (DamagedObject, FormatVersionError) as damage:
-        if isinstance(damage, DamagedObject):
-            damage.name_store(objects.uri)
-        passed = judge(objects, premise())
-        if passed is None:
-            raise
-        return passed._replace(damage=damage)
+        return excused(objects, premise(), damage)
+
+
+def excused(objects: ObjectStore, premise: Premise, damage: DamagedObject | FormatVersionError) -> Passed:
+    """Return how a vacuum has passed the premise of work that has met `damage`.
+
+    Raises:
+        DamagedObject, FormatVersionError: none has: the damage is final.
+    """
+    if isinstance(damage, DamagedObject):
+        damage.name_store(objects.uri)
+    passed = judge(objects, premise)
+    if passed is None:
+        raise damage
+    return passed._replace(damage=damage)
 
 
 def confirm(objects: ObjectStore, premise: Callable[[], Premise], work: Callable[[], Result]) -> Result | Passed:
@@ -137,7 +164,7 @@ def _is_kept(objects: ObjectStore, premise: Premise, horizon: int) -> bool:
     while _is_above(horizon, premise.base):
         if premise.checkpoint is None:
             return False
-        is_named = names_checkpoint(objects, horizon, premise.checkpoint)
+        is_named = _names_checkpoint(objects, horizon, premise.checkpoint)
         if is_named is not None:
             return is_named
         # Only a greater marker lets a smaller one be deleted.
@@ -145,3 +172,31 @@ def _is_kept(objects: ObjectStore, premise: Premise, horizon: int) -> bool:
         if horizon <= before:
             return False
     return True
+
+
+def read_horizon(objects: ObjectStore) -> int:
+    """Return the greatest horizon marker's number; 1 if there is none."""
+    found = 1
+    for name in objects.list_names(names.HORIZONS):
+        number = names.parse_horizon(name)
+        if number is not None and number > found:
+            found = number
+    return found
+
+
+def write_horizon(objects: ObjectStore, clock: Clock, number: int, checkpoints: Iterable[str]) -> None:
+    """Write a marker, durable once this returns. `checkpoints` are tokens of heads to keep whose base is below it.
+
+    Raises:
+        StoreUnavailable: it could not be written; it may still appear.
+    """
+    put_until_stored(objects, names.horizon(number), encode_marker(checkpoints), clock)
+
+
+def _names_checkpoint(objects: ObjectStore, number: int, checkpoint: str) -> bool | None:
+    """Return True if the marker names the checkpoint, as one that cannot be decoded names all; None if it is gone."""
+    data = objects.get(names.horizon(number))
+    if data is None:
+        return None
+    marker = decode_marker(data)
+    return marker is None or checkpoint in marker.checkpoints

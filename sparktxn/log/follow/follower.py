@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from sparktxn.errors import OutcomeUnknown
+from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, judge
+from sparktxn.log.follow.confirm import Passed, Premise, confirm, excused, judge
 from sparktxn.log.follow.endcheck import check_end
 from sparktxn.log.follow.heads import hinted_head
 from sparktxn.log.follow.opening import open_tail
@@ -88,21 +88,24 @@ class Follower:
         Raises:
             DamagedObject, FormatVersionError: an object cannot be read, and no vacuum has passed the state.
         """
-        result = attempt(self._objects, self._premise, work)
-        if isinstance(result, Passed):
-            self.reopen()
-            self._check_progress(result)
-        return result
+        try:
+            return work()
+        except (DamagedObject, FormatVersionError) as damage:
+            return self.begin_again(damage)
 
-    def _check_progress(self, passed: Passed) -> None:
-        """Check that opening again has led to a state that the same horizon has not passed.
+    def begin_again(self, damage: DamagedObject | FormatVersionError) -> Passed:
+        """Open the state again that has led to `damage`: a vacuum has passed it.
 
         Raises:
-            DamagedObject, FormatVersionError: it has not, so the next attempt would meet the same damage.
+            DamagedObject, FormatVersionError: none has; or the same horizon has passed the newest state too, so that
+                the next attempt would meet the same damage.
         """
+        passed = excused(self._objects, self._premise(), damage)
+        self.reopen()
         again = judge(self._objects, self._premise())
-        if passed.damage is not None and again is not None and again.horizon == passed.horizon:
-            raise passed.damage
+        if again is not None and again.horizon == passed.horizon:
+            raise damage
+        return passed
 
     def insist(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns of the state, as `attempt`; after the state was opened again, of the new one."""

@@ -42,11 +42,14 @@ LoadParts = Callable[[list[str]], None]
 
 
 class StateParts:
-    """Records by part. `changed` says at which entry a part last differed from the object that `head` names for it."""
+    """Records by part. `changed` says at which entry a part last differed from the object that `head` names for it.
+
+    `head` is the checkpoint that the state stands on; None if it was made from entries alone.
+    """
 
     def __init__(self, head: CheckpointHead | None, load: LoadPart, load_many: LoadParts) -> None:
         """`load` reads a part of `head`; `load_many` provides those of several parts that it can, side by side."""
-        self._head = head
+        self.head = head
         self._rebuilt: dict[str, int | None] = {}
         self.changed: dict[str, int] = {}
         self._load = load
@@ -58,21 +61,16 @@ class StateParts:
         """Another object whenever names have been replaced: changes computed before name what they named then."""
 
     @property
-    def head(self) -> CheckpointHead | None:
-        """The checkpoint that the state stands on; None if it was made from entries alone."""
-        return self._head
-
-    @property
     def refs(self) -> Mapping[str, PartRef]:
         """The objects of the parts that have not changed since `head`."""
-        return self._head.parts if self._head is not None else {}
+        return self.head.parts if self.head is not None else {}
 
     @property
     def base(self) -> int | None:
         """The entry of the oldest checkpoint that a name in this state was taken from; None if none was."""
-        if self._head is None:
+        if self.head is None:
             return None
-        return min([self._head.entry, *(base for base in self._rebuilt.values() if base is not None)])
+        return min([self.head.entry, *(base for base in self._rebuilt.values() if base is not None)])
 
     def get(self, key: StateKey) -> Any:
         """Return the record of `key`, or None; its part is loaded at the first touch.
@@ -125,10 +123,10 @@ class StateParts:
         if ref is not None:
             loaded = self._load(part, ref)
             records = {record.key: record for record in loaded.records}
-            if loaded.is_rebuilt and self._head is not None:
+            if loaded.is_rebuilt and self.head is not None:
                 # The next checkpoint writes it again, and does not name the damaged object.
                 self._rebuilt[part] = loaded.base
-                self.changed[part] = self._head.entry
+                self.changed[part] = self.head.entry
         self._parts[part] = records
         return records
 
@@ -160,7 +158,7 @@ class StateParts:
         Raises:
             StoreUnavailable, DamagedObject: a part could not be loaded, or the state refuses a command.
         """
-        while (oldest := self._deferred.oldest()) is not None:
+        while self._behind and (oldest := self._deferred.oldest()) is not None:
             self._catch_up(oldest.parts)
 
     def catch_up_open(self) -> None:
@@ -313,7 +311,7 @@ class StateParts:
             for part, records in self._parts.items()
             if records or part in head.parts or part in self.changed
         }
-        self._head = head
+        self.head = head
         self.basis = object()
 
     def _moved(self, part: str, records: Iterable[StateRecord], entry: int) -> Records:

@@ -178,7 +178,7 @@ class Tail:
         if command.refused_code:
             self.settled[command.intent_id] = Refusal(command.refused_code, command.reason)
         else:
-            self.settled[command.intent_id] = apply_list(delta.get, self.watched[command.intent_id], context)
+            self.settled[command.intent_id] = apply_list(Delta(delta.get), self.watched[command.intent_id], context)
 
     def _delta(self) -> Delta:
         """Return what an entry's commands write into."""

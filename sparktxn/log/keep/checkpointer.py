@@ -94,7 +94,8 @@ class Checkpointer:
         """Start a checkpoint if one is due and none is being made; the caller has won an entry and has its answer."""
         tail = self._follower.tail
         # Of many writers, the one that wins the very entry makes the checkpoint; the others look for it a little later.
-        if tail.entry - tail.checkpoint_entry == self._settings.checkpoint_entries or self._is_overdue(tail):
+        since = tail.entry - tail.checkpoint_entry
+        if since == self._settings.checkpoint_entries or self._is_overdue(tail, since):
             self._start(self._make)
 
     def after_refresh(self) -> None:
@@ -103,16 +104,15 @@ class Checkpointer:
         A process that only reads makes none. What it holds one by one is then sealed in the other's runs.
         """
         tail = self._follower.tail
-        if self._is_overdue(tail) and tail.entry - self._checked_at >= self._settings.checkpoint_entries // 2:
+        is_overdue = self._is_overdue(tail, tail.entry - tail.checkpoint_entry)
+        if is_overdue and tail.entry - self._checked_at >= self._settings.checkpoint_entries // 2:
             self._checked_at = tail.entry
             self._start(self._adopt_newest)
 
-    def _is_overdue(self, tail: Tail) -> bool:
+    def _is_overdue(self, tail: Tail, since: int) -> bool:
+        """Return True if a checkpoint is due, and more, after `since` entries without one."""
         every = self._settings.checkpoint_entries
-        return (
-            tail.entry - tail.checkpoint_entry >= every + every // 2
-            or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
-        )
+        return since >= every + every // 2 or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
 
     def _start(self, work: Callable[[], object]) -> None:
         """Run `work` in the background, unless a checkpoint is being made or adopted."""
@@ -137,7 +137,7 @@ class Checkpointer:
         """Adopt another process's newest checkpoint: that of the hint, or of a listing if the hint is old."""
         self._adopt(hinted_head(self._objects))
         tail = self._follower.tail
-        if self._is_overdue(tail):
+        if self._is_overdue(tail, tail.entry - tail.checkpoint_entry):
             self._adopt(usable_head(self._objects, at_most=tail.confirmed_entry))
 
     def _make(self) -> None:

@@ -29,34 +29,34 @@ from sparktxn.values.structs import (
     TransactionState,
 )
 
-__all__ = ["Known", "topics_of"]
+__all__ = ["Known", "KnownState", "topics_of"]
 
 Record = TypeVar("Record")
 Result = TypeVar("Result")
 
 
-class Known:
-    """The newest state that this process has read, confirmed or not; `refresh` of the log makes it newer.
+class KnownState:
+    """The newest state that this process has read, confirmed or not, for a caller that holds the follower's lock.
 
     Every method reads parts of the state that were not needed before from the object store. If a vacuum has passed
     them, it opens the log again and answers from the newest state.
 
     Args:
         follower: owns the state.
-        read_time: limits how long one answer may take.
         watch: has the transactions watched that hold back what was asked for.
 
     Raises:
-        OutcomeUnknown: another call kept the log busy until the deadline.
         StoreUnavailable, DamagedObject: a part of the state cannot be read.
     """
 
-    def __init__(
-        self, follower: Follower, read_time: Callable[[], AbstractContextManager[object]], watch: Callable[[], None]
-    ) -> None:
+    def __init__(self, follower: Follower, watch: Callable[[], None]) -> None:
         self._follower = follower
-        self._read_time = read_time
         self._watch = watch
+
+    @property
+    def entry(self) -> int:
+        """The newest entry that this process has applied."""
+        return self._follower.tail.entry
 
     def store_state(self) -> StoreState:
         """Return what belongs to the whole store."""
@@ -210,8 +210,32 @@ class Known:
         return self._read("state", lambda tail: _records_of(tail, parts, kind))
 
     def _read(self, what: str, read: Callable[[Tail], Result]) -> Result:
+        return self._follower.insist(lambda: read(self._follower.tail))
+
+
+class Known(KnownState):
+    """The same for callers without the lock: each answer is of the state at its time. `refresh` makes it newer.
+
+    Args:
+        follower: owns the state.
+        read_time: limits how long one answer may take.
+        watch: has the transactions watched that hold back what was asked for.
+
+    Raises:
+        OutcomeUnknown: another call kept the log busy until the deadline.
+        StoreUnavailable, DamagedObject: a part of the state cannot be read.
+    """
+
+    def __init__(
+        self, follower: Follower, read_time: Callable[[], AbstractContextManager[object]], watch: Callable[[], None]
+    ) -> None:
+        super().__init__(follower, watch)
+        self._read_time = read_time
+        self._state = KnownState(follower, watch)
+
+    def _read(self, what: str, read: Callable[[Tail], Result]) -> Result:
         with self._read_time(), self._follower.locked(what):
-            return self._follower.insist(lambda: read(self._follower.tail))
+            return super()._read(what, read)
 
 
 def topics_of(tail: Tail) -> list[TopicState]:

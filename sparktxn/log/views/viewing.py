@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired, did_you_mean
-from sparktxn.log.follow.confirm import Passed, attempt
+from sparktxn.log.follow.confirm import Passed, attempt, read_horizon
 from sparktxn.log.follow.follower import Follower
-from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.entryhistory import find_entry, first_entry

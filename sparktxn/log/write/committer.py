@@ -12,18 +12,24 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sparktxn.errors import KafkaException, OutcomeLost, OutcomeUnknown, StoreError, StoreUnavailable
+from sparktxn.errors import (
+    DamagedObject,
+    FormatVersionError,
+    KafkaException,
+    OutcomeLost,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
 from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.composing import Composer, Flight, defect, failed
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.lists import checked_list
-from sparktxn.log.write.queue import Outcome, Queue, QueuedList
+from sparktxn.log.write.queue import Outcome, Queue, QueuedList, Ticket, Turns
 from sparktxn.log.write.slot import BACKOFF_S, BACKOFF_S_MAX, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
-from sparktxn.log.write.tickets import Ticket
-from sparktxn.log.write.writerturn import Turns
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Deadline, Ids, is_time_up
 
@@ -93,7 +99,8 @@ class Committer:
             OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
         """
         backoff_s = BACKOFF_S
-        while not ticket.is_done():
+        is_done = False
+        while not is_done:
             try:
                 with self._turns.turn(ticket.is_done):
                     if ticket.is_done():
@@ -102,7 +109,8 @@ class Committer:
                         if ticket.is_done():
                             return
                         failure = self._try_round(ticket)
-                        if not ticket.is_done() and is_time_up():
+                        is_done = ticket.is_done()
+                        if not is_done and is_time_up():
                             raise self._too_late(ticket, failure)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if ticket.is_done():
@@ -121,8 +129,14 @@ class Committer:
         try:
             if self._clock_check is not None and self._slot.flight is None and ticket.intent is None:
                 self._clock_check.check()
-            # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
-            self._follower.attempt(lambda: self._turn(ticket))
+            try:
+                with self._objects.contention_lock(lambda: self._wait_alongside(ticket)):
+                    if not self._objects.probe_is_cheap:
+                        self._wait_for_turn(ticket)
+                    self._round(ticket)
+            except (DamagedObject, FormatVersionError) as damage:
+                # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
+                self._follower.begin_again(damage)
         except _Answered:
             return None
         except StoreUnavailable as failure:
@@ -130,11 +144,6 @@ class Committer:
                 raise
             return failure
         return None
-
-    def _turn(self, ticket: QueuedList) -> None:
-        with self._objects.contention_lock(lambda: self._wait_alongside(ticket)):
-            self._wait_for_turn(ticket)
-            self._round(ticket)
 
     def _wait_alongside(self, ticket: QueuedList) -> None:
         """Leave an intent while others write, follow the log, and see whether it was taken up.
@@ -159,7 +168,7 @@ class Committer:
         Raises:
             _Answered: another process's entry has settled what was waited for.
         """
-        if self._objects.probe_is_cheap or self._slot.flight is not None or not self._intents.contended:
+        if self._slot.flight is not None or not self._intents.contended:
             return
         self._wait_alongside(ticket)
         self._probe = False
@@ -308,7 +317,8 @@ class Committer:
         self._choose_probing(self._slot.number, won=won)
         if isinstance(found, Flight):
             self._answer(found)
-            self._intents.settled_here(found.others)
+            if found.others:
+                self._intents.settled_here(found.others)
         self._slot.close()
         if not won:
             self._intents.note_contention()
@@ -328,8 +338,8 @@ class Committer:
 
     def _report(self, ticket: QueuedList, outcome: Outcome) -> None:
         ticket.end(outcome)
-        self._intents.forget(ticket)
         if ticket.intent is not None:
+            self._intents.forget(ticket)
             self._follower.tail.settled.pop(ticket.intent.intent_id, None)
 
 

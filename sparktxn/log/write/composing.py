@@ -120,7 +120,6 @@ class Composer:
             elif not isinstance(outcome, Applied) or not outcome.to_write:
                 settled.append((ticket, outcome))
             else:
-                entry_delta.changes.update(outcome.changes)
                 is_whole = len(outcome.to_write) == len(ticket.commands)
                 body.add(outcome.to_write, ticket.encoded if is_whole else None)
                 accepted.append((ticket, outcome))
@@ -152,9 +151,10 @@ class Composer:
         What fails with one list is that list's outcome: the others go on.
         """
         try:
-            known = self._intents.known(ticket, self._follower.tail, context)
-            if known is not None:
-                return known, True
+            if ticket.intent is not None:
+                known = self._intents.known(ticket, self._follower.tail, context)
+                if known is not None:
+                    return known, True
             if ticket.let_go and (ticket.intent is not None or not ticket.may_take_effect()):
                 return WITHDRAWN, False
             return self._applied(ticket.commands, delta, context), False
@@ -167,9 +167,13 @@ class Composer:
 
     def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
         """Return what a list does after what is in `delta`; its changes can be folded into the state once it is won."""
-        outcome = apply_list(delta.get, commands, context)
-        if isinstance(outcome, Applied):
-            self._follower.tail.parts.load_for(outcome.changes)
+        mark = len(delta.replaced)
+        outcome = apply_list(delta, commands, context)
+        try:
+            self._follower.tail.parts.load_for(delta.since(mark))
+        except BaseException:
+            delta.undo(mark)
+            raise
         return outcome
 
     def _take_up(self, body: _Body, delta: Delta, context: Context) -> list[WaitingList]:
@@ -244,5 +248,4 @@ def _settle(delta: Delta, intent: IntentId, outcome: Outcome, context: Context) 
     assert not isinstance(noted, Refusal), f"an intent is settled that may not be: {noted.reason}"
     if not isinstance(outcome, Applied):
         return [settle]
-    delta.changes.update(outcome.changes)
     return [settle, *outcome.to_write]

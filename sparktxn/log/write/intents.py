@@ -21,7 +21,7 @@ from sparktxn.log.write.queue import IntentId, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids
-from sparktxn.state.delta import Context, Refusal
+from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
 from sparktxn.state.machine import Applied, apply_list
 
@@ -111,8 +111,7 @@ class Intents:
 
     def forget(self, ticket: QueuedList) -> None:
         """Note that the outcome of a list is known; the object goes once that is so of all its lists."""
-        if ticket.intent is None:
-            return
+        assert ticket.intent is not None
         self._watched.pop(ticket.intent.intent_id, None)
         for name, tickets in self._left.items():
             if ticket in tickets:
@@ -129,8 +128,7 @@ class Intents:
 
     def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
         """Return how the log has settled this process's list in an intent; None if it has not, and still may."""
-        if ticket.intent is None:
-            return None
+        assert ticket.intent is not None
         intent_id, base_entry = ticket.intent
         noted = tail.settled.get(intent_id)
         if noted is not None:
@@ -144,7 +142,7 @@ class Intents:
             # Every entry that could have settled it was read here: it has expired, and has never taken effect.
             self.renew(ticket)
             return None
-        outcome = apply_list(tail.parts.get, ticket.commands, context)
+        outcome = apply_list(Delta(tail.parts.get), ticket.commands, context)
         if not isinstance(outcome, Refusal) and not outcome.to_write:
             return outcome
         how = "was applied" if settled is not None else "has expired"

@@ -1,19 +1,30 @@
-"""Lists of commands on their way to the log: the states of one, and the queue in which they wait.
+"""Lists of commands on their way to the log: states, the queue in which they wait, tickets, and whose turn it is.
 
 Callers append and withdraw on their own threads, without a lock. All else is done by the one thread that writes.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, OutcomeUnknown
+from sparktxn.errors import (
+    ClockSkewError,
+    CommandRefused,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.log.write.lists import CheckedList
+from sparktxn.process.clock import time_left_s
 from sparktxn.state.delta import Refusal
 from sparktxn.state.machine import Applied
 
@@ -27,11 +38,15 @@ __all__ = [
     "Outcome",
     "Queue",
     "QueuedList",
+    "Ticket",
+    "Turns",
     "WaitingList",
 ]
 
 LISTS_BYTES_MAX: Final = 1 << 20
 """An entry takes lists until they have so many bytes: every follower reads all of them."""
+
+_WAIT_S: Final = 1.0
 
 WITHDRAWN: Final = Refusal(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again")
 """The outcome of a list that its caller has taken back, and that takes effect never."""
@@ -219,3 +234,187 @@ class Queue:
     def remove(self, list_: QueuedList) -> None:
         """Take out a list that is in the queue, and in an intent."""
         self._lists.remove(list_)
+
+
+class _Writer(Protocol):
+    """What writes the lists of a process: see `log/write/committer.py`."""
+
+    def work_for(self, list_: QueuedList) -> None:
+        """Write entries until the list is done."""
+
+    def withdraw(self, list_: QueuedList) -> bool:
+        """Take the list back, if it is in nothing that may be stored."""
+
+
+class Ticket:
+    """The owner's hold on a list: as long as there is one, the list may be put, and its outcome be learnt.
+
+    A list is known to have happened, known not to have happened, or its owner holds the ticket. An owner that stops
+    waiting either keeps the ticket, or lets go: on leaving a `with` block, by `let_go`, or by forgetting it. What was
+    not sent by then never is, and what was sent is not put again.
+    """
+
+    __slots__ = ("__weakref__", "_list", "_writer")
+
+    def __init__(self, writer: _Writer, list_: QueuedList) -> None:
+        self._writer = writer
+        self._list = list_
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go()
+
+    def __del__(self) -> None:
+        # A mark only: this may run on any thread, in the middle of anything.
+        self._list.let_go = True
+
+    @property
+    def results(self) -> list[CommandResult] | None:
+        """The commands' results, once it is known that the list has taken effect."""
+        return self._list.results
+
+    @property
+    def error(self) -> KafkaException | None:
+        """Why the list has not taken effect, once that is known; OutcomeLost if it never will be."""
+        return self._list.error
+
+    def is_done(self) -> bool:
+        """Return True once the outcome is known and final."""
+        return self._list.is_done()
+
+    def wait(self) -> list[CommandResult]:
+        """Return the commands' results, in order; work on the log until they are known. Call it again after an error.
+
+        Raises:
+            CommandRefused: the state refuses a command; nothing was written.
+            OutcomeUnknown: the deadline passed; the list may take effect, or have taken it: wait again, or let go.
+            StoreUnavailable: the deadline passed before anything was sent: wait again, or let go.
+            DamagedObject: the log cannot be read.
+        """
+        list_ = self._list
+        if not list_.is_done():
+            self._writer.work_for(list_)
+        if list_.error is not None:
+            raise list_.error
+        assert list_.results is not None
+        return list_.results
+
+    def wait_once(self) -> list[CommandResult]:
+        """Wait as `wait` does, for an owner that does not come back: let go of a list whose outcome is still unknown.
+
+        Raises:
+            CommandRefused, DamagedObject: as `wait`.
+            StoreUnavailable: the list has not taken effect, and never will.
+            OutcomeUnknown: it may have taken effect, or take it if an answer is late; it is not put again.
+        """
+        try:
+            return self.wait()
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            if self.error is not None:
+                raise
+            is_withdrawn = self.let_go()
+            if self.results is not None:
+                return self.results
+            if is_withdrawn:
+                reason = f"{error}: nothing was written, and nothing will be"
+                if isinstance(error, ClockSkewError):
+                    raise ClockSkewError(reason) from error
+                raise StoreUnavailable(reason, transient=getattr(error, "transient", True)) from error
+            raise OutcomeUnknown(f"{error}: it may have taken effect; this process does not try again") from error
+        except BaseException:  # an interrupted caller must not find its list written by another's later call
+            self.let_go()
+            raise
+
+    def withdraw(self) -> bool:
+        """Return True if the list is in no body that may be stored, and in no intent: then it takes effect never."""
+        return self._writer.withdraw(self._list)
+
+    def let_go(self) -> bool:
+        """Give the list up without waiting: `withdraw`, and if that is too late, it is not put again by this process.
+
+        True if it never takes effect; False if that is known otherwise, or unknown.
+        """
+        self._list.let_go = True
+        return self.withdraw()
+
+    def cancel(self) -> bool:
+        """Withdraw the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
+
+        True once that is certain. False if it has taken effect, or was refused: see `wait`.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.
+        """
+        if not self.let_go() and not self.is_done():
+            self._writer.work_for(self._list)
+        return self.error is not None and self.error.args[0].code() == ErrorCode.LOCAL_STATE
+
+
+class Turns:
+    """Says which caller writes, of those whose lists wait; the others leave as soon as their lists are done.
+
+    The replica's lock alone would do, but not as well. It may go to a caller that is to write the next entry, before it
+    goes to those that the last entry has answered. Each of these would wait for one entry more. Its next list would
+    miss that entry.
+
+    It is no lock: a caller that has waited for a second goes on as if it had the turn. A caller that gives its turn
+    back wakes those whose lists are done, and one more, which gets the turn. The others sleep on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writer: _Waiting | None = None
+        self._waiting: deque[_Waiting] = deque()
+
+    @contextmanager
+    def turn(self, is_done: Callable[[], bool]) -> Iterator[None]:
+        """Wait until no other caller has the turn, or the list is done; then have the turn until the end of the block.
+
+        Nothing is raised when the caller's deadline passes.
+
+        Args:
+            is_done: says whether the list is done. It becomes so while another caller has the turn.
+        """
+        own = _Waiting(is_done)
+        left_s = time_left_s()
+        try:
+            with self._lock:
+                waits = self._writer is not None and not is_done()
+                if waits:
+                    self._waiting.append(own)
+                elif self._writer is None:
+                    self._writer = own
+            if waits:
+                own.woken.acquire(timeout=_WAIT_S if left_s is None else min(left_s, _WAIT_S))
+            yield
+        finally:
+            self._leave(own)
+
+    def _leave(self, own: _Waiting) -> None:
+        with self._lock:
+            if own in self._waiting:
+                self._waiting.remove(own)
+            if self._writer is not own:
+                return
+            waiting, self._waiting, self._writer = self._waiting, deque(), None
+            for other in waiting:
+                if other.is_done():
+                    other.woken.release()
+                elif self._writer is None:
+                    self._writer = other
+                    other.woken.release()
+                else:
+                    self._waiting.append(other)
+
+
+class _Waiting:
+    """A caller; `woken` is held until it may go on."""
+
+    __slots__ = ("is_done", "woken")
+
+    def __init__(self, is_done: Callable[[], bool]) -> None:
+        self.is_done = is_done
+        self.woken = threading.Lock()
+        self.woken.acquire()

@@ -20,7 +20,7 @@ from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.process.clock import Clock, is_time_up, time_left_s
-from sparktxn.state.delta import Context, ReadState, Refusal
+from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import NO_TRANSACTION
@@ -169,7 +169,8 @@ class Slot:
             one.leave_slot()
             if one.let_go and one.state is ListState.QUEUED:
                 one.end(WITHDRAWN)
-        self._queue.give_back(one for one in left.values() if not one.is_done())
+        if left:
+            self._queue.give_back(one for one in left.values() if not one.is_done())
         self._replaced = []
         # Last: what an interruption has kept from being done is done when the slot is resolved again.
         self.flight = None
@@ -206,7 +207,7 @@ def _found(ticket: QueuedList, flight: Flight, tail: Tail, context: Context, int
     """Return what has become of a list in a sent body; None if it has taken no effect, and can be put again."""
     if ticket.intent is not None:
         return intents.known(ticket, tail, context)
-    outcome = apply_list(tail.parts.get, ticket.commands, context)
+    outcome = apply_list(Delta(tail.parts.get), ticket.commands, context)
     if not isinstance(outcome, Refusal) and not outcome.to_write:
         return outcome
     is_remembered = _is_remembered(tail.parts.get, ticket.commands, outcome)

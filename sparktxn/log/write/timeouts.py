@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format.commands import Command, EndTxn
 from sparktxn.log.follow.follower import Follower
-from sparktxn.log.write.tickets import Ticket
+from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline
 from sparktxn.values.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus

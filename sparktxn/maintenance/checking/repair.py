@@ -29,9 +29,8 @@ from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import encode_transaction_index
-from sparktxn.log.follow.confirm import usable_head, usable_heads
+from sparktxn.log.follow.confirm import read_horizon, usable_head, usable_heads
 from sparktxn.log.follow.heads import open_head, read_part
-from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.maintenance.checking.segmentcheck import Problem

@@ -25,10 +25,9 @@ from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, Checkpoin
 from sparktxn.format.entry import StoreDocument, decode_store
 from sparktxn.format.horizon import decode_marker
 from sparktxn.format.snapshot import decode_snapshot
-from sparktxn.log.follow.confirm import Premise, usable_heads
+from sparktxn.log.follow.confirm import Premise, read_horizon, usable_heads
 from sparktxn.log.follow.endcheck import check_end
 from sparktxn.log.follow.heads import open_head, read_part
-from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import not_rewritten, rewritten_segments_of
 from sparktxn.maintenance.checking.indexcheck import check_index_ends, check_index_segments, read_index

@@ -20,8 +20,7 @@ from sparktxn.errors import ConfigurationError, DamagedObject, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.copies import CopyDocument
 from sparktxn.format.entry import StoreDocument, decode_entry
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge, read_horizon
 from sparktxn.log.follow.newestcopy import newest_copy
 from sparktxn.log.log import Log
 from sparktxn.maintenance.copying.copyplan import CopyPlan, plan_copy

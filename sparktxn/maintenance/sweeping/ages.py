@@ -14,8 +14,7 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.entry import decode_entry
-from sparktxn.log.follow.confirm import Premise, judge
-from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.confirm import Premise, judge, read_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import modified_ms
 

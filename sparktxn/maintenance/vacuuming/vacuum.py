@@ -26,8 +26,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
 from sparktxn.format.vacuumhint import VacuumHint
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, usable_heads
-from sparktxn.log.follow.horizonmarkers import read_horizon, write_horizon
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, read_horizon, usable_heads, write_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms

@@ -34,7 +34,7 @@ ALLOWED = {
 
 def in_state(state: TransactionState, error: KafkaException | None = None) -> ProducerStates:
     states = ProducerStates()
-    states._state = state
+    states.current = state
     states._error = error
     return states
 

@@ -123,6 +123,6 @@ def test_one_request_among_very_many_is_found_quickly() -> None:
         records |= delta.changes
     assert time.process_time() - started_s < 20
     list_ = [InitProducerId("1 0"), InitProducerId("250 399")]
-    applied = apply_list(records.get, list_, Context(251, 0))
+    applied = apply_list(Delta(records.get), list_, Context(251, 0))
     assert isinstance(applied, Applied)
     assert [result.producer_id for result in applied.results] == [0, 99_999]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,6 +28,37 @@ def test_a_delta_reads_what_it_has_changed_before_what_is_below() -> None:
     delta.put(PartitionState(1, 1))
     assert delta.get(("partition", 1, 1)) == below["partition", 1, 1]
     assert len(below) == 2
+
+
+def test_a_delta_goes_back_to_a_mark() -> None:
+    below: dict[Any, Any] = {("partition", 1, number): PartitionState(1, number) for number in range(2)}
+    delta = Delta(below.get)
+    delta.put(PartitionState(1, 0, 0, 5))
+    mark, kept = len(delta.replaced), dict(delta.changes)
+    delta.put(PartitionState(1, 0, 0, 7))
+    delta.put(PartitionState(1, 0, 0, 8))
+    delta.remove(("partition", 1, 1))
+    assert delta.since(mark) == {("partition", 1, 0): PartitionState(1, 0, 0, 8), ("partition", 1, 1): None}
+    delta.undo(mark)
+    assert delta.changes == kept
+    assert delta.get(("partition", 1, 1)) == below["partition", 1, 1]
+    delta.undo(0)
+    assert not delta.changes
+
+
+def test_lists_of_one_delta_see_what_those_before_have_changed(log: PureLog) -> None:
+    """One that is refused, or fails, leaves nothing of itself: the lists after it are applied as without it."""
+    delta, context = Delta(log.records.get), Context(log.entry + 1, 5)
+    assert isinstance(apply_list(delta, [InitProducerId("a", "id")], context), Applied)
+    kept = dict(delta.changes)
+    assert isinstance(apply_list(delta, [InitProducerId("b", "id"), Vacuum(50, 0)], context), Refusal)
+    assert delta.changes == kept
+    with pytest.raises(KeyError):
+        apply_list(delta, [InitProducerId("b", "id"), cast("Command", object())], context)
+    assert delta.changes == kept
+    again = apply_list(delta, [InitProducerId("b", "id")], context)
+    assert isinstance(again, Applied)
+    assert again.results[0].producer_epoch == 1
 
 
 def test_the_stores_record_is_there_from_the_start() -> None:
@@ -58,7 +89,8 @@ def test_a_list_answers_in_order_and_leaves_out_what_was_done_before(log: PureLo
     done = InitProducerId("done")
     log.submit(done)
     list_: list[Command] = [done, CreateTopic("c", "other", 1), InitProducerId("new"), done]
-    applied = apply_list(log.records.get, list_, Context(log.entry + 1, 5))
+    listed = Delta(log.records.get)
+    applied = apply_list(listed, list_, Context(log.entry + 1, 5))
     assert isinstance(applied, Applied)
     assert [(result.duplicate, result.topic_id, result.producer_id) for result in applied.results] == [
         (True, -1, 0), (False, 2, -1), (False, -1, 1), (True, -1, 0),
@@ -66,13 +98,15 @@ def test_a_list_answers_in_order_and_leaves_out_what_was_done_before(log: PureLo
     assert applied.to_write == list_[1:3]
     delta = Delta(log.records.get)
     apply_entry(delta, list_[1:3], Context(log.entry + 1, 5))
-    assert applied.changes == delta.changes
+    assert listed.changes == delta.changes
 
 
 def test_a_refusal_in_a_list_is_that_of_its_command(log: PureLog) -> None:
     list_: list[Command] = [InitProducerId("new"), Vacuum(50, 0)]
-    refused = apply_list(log.records.get, list_, Context(log.entry + 1, 5))
+    delta = Delta(log.records.get)
+    refused = apply_list(delta, list_, Context(log.entry + 1, 5))
     assert isinstance(refused, Refusal)
+    assert not delta.changes
     assert refused.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
