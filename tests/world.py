@@ -26,9 +26,9 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store, read_task
-from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
+from tests.lending import lend_log, take_log_back
 
 _TOPICS: Final = MappingProxyType({"t": 1, "six": 6})
 _UNDOTTED: Final = ("on_commit",)

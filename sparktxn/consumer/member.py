@@ -24,7 +24,6 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline
 from sparktxn.process.dropped import give_back_later, hold
 from sparktxn.store.memberexpiry import expire_overdue
-from sparktxn.store.registry import is_lent
 from sparktxn.values.structs import MemberState
 
 __all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status"]
@@ -126,23 +125,17 @@ class Membership:
         self.status = Status.OUT
         self.generation_id = 0
         self.life = Life(log, settings, log.ids.token())
-        # A log that was lent is for its owner's threads alone, and its clock may stand still.
-        self._held = None if is_lent(log) else hold()
+        self._held = hold()
 
     def let_go(self) -> None:
         """Count this membership as given back. Calling twice is harmless."""
-        if self._held is not None:
-            self._held.release()
+        self._held.release()
 
     def leave_behind(self, workers: Sequence[Background]) -> None:
-        """Have another thread end the workers and leave the group. Safe in a finalizer: no lock, and no wait.
-
-        Where the log was lent, the member's session ends by itself, and the workers end once they are idle.
-        """
+        """Have another thread end the workers and leave the group. Safe in a finalizer: no lock, and no wait."""
         self.life.left = True
-        if self._held is not None:
-            _dropped.append((self, workers))
-            give_back_later(_leave_dropped)
+        _dropped.append((self, workers))
+        give_back_later(_leave_dropped)
 
     # On the user's thread
 

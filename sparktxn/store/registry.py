@@ -24,13 +24,10 @@ from sparktxn.values import arguments
 __all__ = [
     "acquire_log",
     "clock_at",
-    "is_lent",
-    "lend_log",
     "objects_of",
     "read_object",
     "release_dropped",
     "release_log",
-    "take_log_back",
 ]
 
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
@@ -53,8 +50,6 @@ _lock = threading.Lock()
 _opening: weakref.WeakValueDictionary[_Key, _Turn] = weakref.WeakValueDictionary()
 _logs: dict[_Key, tuple[Log, list[Held]]] = {}
 """Each open log, and what each of its users holds."""
-_lent: dict[tuple[str, int], Log] = {}
-_foreign: weakref.WeakSet[Log] = weakref.WeakSet()
 _objects: dict[_Key, ObjectStore] = {}
 
 
@@ -76,27 +71,6 @@ def _open_objects(uri: str, options: Mapping[str, Any]) -> tuple[ObjectStore, St
     return open_store(uri, settings=settings, storage=storage_options(options), clock=SystemClock()), settings
 
 
-def lend_log(uri: str, log: Log) -> None:
-    """Let this process's clients of `uri` use `log`, whatever their options, until `take_log_back`.
-
-    For a log that stands on an object store which no URI can describe. It stays the caller's: no client closes it.
-    """
-    with _lock:
-        _lent[uri, os.getpid()] = log
-        _foreign.add(log)
-
-
-def is_lent(log: Log) -> bool:
-    """Return whether the log was lent, also if it was taken back. Safe in a finalizer: no lock, and no wait."""
-    return log in _foreign
-
-
-def take_log_back(uri: str) -> None:
-    """End a loan; clients that hold the log keep it."""
-    with _lock:
-        _lent.pop((uri, os.getpid()), None)
-
-
 def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
     """Return this process's log of the store at `uri` under these options; release it when done.
 
@@ -107,7 +81,7 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
     """
     key = _key(uri, options)
     with _lock:
-        log = _shared(uri, key)
+        log = _shared(key)
         if log is not None:
             return log
         turn = _opening.get(key) or _opening.setdefault(key, _Turn())
@@ -116,17 +90,14 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
             raise StoreUnavailable(f"another client of this process was opening {uri!r} until the deadline: call again")
         try:
             with _lock:
-                log = _shared(uri, key)
+                log = _shared(key)
             return log or _open_log(uri, options, key, create=create)
         finally:
             turn.lock.release()
 
 
-def _shared(uri: str, key: _Key) -> Log | None:
+def _shared(key: _Key) -> Log | None:
     """Return the log that this process has open, for one more user; the caller holds the lock."""
-    lent = _lent.get((uri, os.getpid()))
-    if lent is not None:
-        return lent
     if key not in _logs:
         return None
     log, users = _logs[key]
@@ -164,17 +135,15 @@ def _start_folding(log: Log) -> None:
 
 
 def clock_at(uri: str) -> Clock:
-    """Return the clock of the log that is lent for `uri`, or the machine's."""
-    with _lock:
-        lent = _lent.get((uri, os.getpid()))
-    return lent.clock if lent is not None else SystemClock()
+    """Return the clock of a log that this process has open at `uri`, or the machine's."""
+    opened = (log for (known, _, process), (log, _) in list(_logs.items()) if (known, process) == (uri, os.getpid()))
+    log = next(opened, None)
+    return log.clock if log is not None else SystemClock()
 
 
 def release_log(log: Log) -> None:
-    """Give a log back; the last user closes it, unless it was lent."""
+    """Give a log back; the last user closes it."""
     with _lock:
-        if log in _foreign:
-            return
         for key, (known, users) in list(_logs.items()):
             if known is log:
                 users.pop().release()
@@ -207,9 +176,6 @@ def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:
     """
     key = _key(uri, options)
     with _lock:
-        lent = _lent.get((uri, os.getpid()))
-        if lent is not None:
-            return lent.objects
         if key not in _objects:
             _objects[key], _ = _open_objects(uri, options)
         return _objects[key]

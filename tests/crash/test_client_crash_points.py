@@ -22,9 +22,9 @@ from sparktxn.maintenance import Sweeper, sweep
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import PreparedTransaction, Producer
 from sparktxn.store import Store
-from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from tests.lending import lend_log, take_log_back
 from tests.seeds import share
 from tests.simulation.checkers import check_checkpoints, check_order
 from tests.simulation.clientcheckers import check_client_history

@@ -16,11 +16,11 @@ from sparktxn import Producer, read_arrow
 from sparktxn.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable
 from sparktxn.maintenance import verify
 from sparktxn.store import Store
-from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.faultystore import Died, Fault
 from sparktxn.transfer import import_from_store
 from tests.crash.test_rewrite_points import at
 from tests.crash.test_vacuum_points import FAULTS
+from tests.lending import lend_log, take_log_back
 from tests.maintenance.vacuumworld import Process, World
 from tests.seeds import share
 from tests.world import next_number

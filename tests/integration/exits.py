@@ -34,8 +34,8 @@ from sparktxn.objectstore.local import LocalStore
 from sparktxn.process import background
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import RandomIds, SystemClock
-from sparktxn.store import registry
 from sparktxn.testing.silentstore import SilentStore
+from tests.lending import lend_log
 
 folding: Any = importlib.import_module("sparktxn.maintenance.rewriting.folding")
 rewrite: Any = importlib.import_module("sparktxn.maintenance.rewriting.rewrite")
@@ -132,7 +132,7 @@ def wait_for_a_silent_store(case: Case) -> None:
         create=False,
         check_clock=False,
     )
-    registry.lend_log("silent://", log)
+    lend_log("silent://", log)
     producer = Producer({"bootstrap.servers": "silent://", "linger.ms": 0})
     producer.produce("t", b"known")
     producer.flush()

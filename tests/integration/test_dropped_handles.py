@@ -31,8 +31,8 @@ from sparktxn.process import dropped
 from sparktxn.process.clock import SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store, registry
-from sparktxn.store.registry import lend_log, take_log_back
 from tests.collector import ends_cycles
+from tests.lending import lend_log, take_log_back
 from tests.world import open_log
 
 _held_before = 0

@@ -58,10 +58,10 @@ from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store
-from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.silentstore import SilentStore
 from sparktxn.values.structs import Compaction, RewrittenSegment
 from tests.edge.calls import Checker, Decided
+from tests.lending import lend_log, take_log_back
 from tests.world import open_log
 
 TIMEOUT_S = 0.3

@@ -13,8 +13,9 @@ from sparktxn.consumer import offsets as consumer_offsets
 from sparktxn.format import names
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import RandomIds
-from sparktxn.store.registry import lend_log, objects_of, take_log_back
+from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from tests.lending import close_lent, lend_log, take_log_back
 from tests.world import open_log
 
 
@@ -53,7 +54,7 @@ def processes() -> Iterator[Processes]:
     world = Processes()
     yield world
     take_log_back(world.uri)
-    world.log.close()
+    close_lent(world.log)
 
 
 def test_an_asynchronous_commit_that_on_commit_was_told_has_failed(

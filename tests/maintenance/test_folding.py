@@ -26,9 +26,9 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Deadline, SystemClock, time_left_s
 from sparktxn.scan.plan import segments_between
-from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, healthy
+from tests.lending import close_lent, lend_log, take_log_back
 from tests.world import World, next_number, open_log
 
 EIGHT = RewriteSettings(target_bytes=1 << 20, min_segments=8)
@@ -370,7 +370,7 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
         producer.produce("t", "more")
         assert producer.flush(60) == 0
         folder.after_checkpoint()
-    log.close()
+    close_lent(log)
     closed.set()
     take_log_back(uri)
     assert ended.wait(60)

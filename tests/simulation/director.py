@@ -14,10 +14,10 @@ from greenlet import getcurrent, greenlet
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
-from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from tests.lending import lend_log, take_log_back
 from tests.simulation.fibers import no_collections
 from tests.simulation.sharedobjects import SharedObjects
 

@@ -26,9 +26,9 @@ from sparktxn.process.clock import Clock
 from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.reader import read
 from sparktxn.store import Store
-from sparktxn.store.registry import lend_log
 from sparktxn.testing.clocks import SeededIds
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, Script
+from tests.lending import lend_log
 from tests.producercommands import ProducerCommands
 from tests.simulation.director import Act, Director
 from tests.simulation.truth import Truth, digest_of, replay
