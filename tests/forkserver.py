@@ -1,19 +1,22 @@
 """A process that has imported what programs need, and runs each in a fork of itself: most of their time is imports.
 
 `ForkServer.python` is a command line that takes the arguments of Python: ``-c PROGRAM …``, ``-m MODULE …``, or a file.
+A Python that others have started can hand its program over, by `run_in_fork`.
 Folder, environment, input and output are the caller's, and so is the way it ends, also by a signal. The process id is
 that of a client that waits. To kill or stop a program from outside, start a Python of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
 
-__all__ = ["ForkServer"]
+__all__ = ["ForkServer", "run_in_fork"]
 
 _SIZE_MAX = 1 << 20
 
@@ -30,20 +33,19 @@ class ForkServer:
         import tempfile
 
         self._folder = tempfile.TemporaryDirectory(prefix="forks-")
-        address = f"{self._folder.name}/socket"
+        self.address = f"{self._folder.name}/socket"
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(address)
+        self._socket.bind(self.address)
         self._socket.listen(64)
         server = [sys.executable, __file__, "--serve", str(self._socket.fileno()), *self._modules]
         self._process = subprocess.Popen(
-            server, pass_fds=[self._socket.fileno()], stdin=subprocess.DEVNULL, cwd=os.path.dirname(_TESTS)
+            server, pass_fds=[self._socket.fileno()], stdin=subprocess.PIPE, cwd=os.path.dirname(_TESTS)
         )
-        self.python = [sys.executable, "-S", "-E", __file__, address]
+        self.python = [sys.executable, "-S", "-E", __file__, self.address]
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+        self._process.communicate()  # closes its input
         self._socket.close()
         self._folder.cleanup()
 
@@ -62,6 +64,15 @@ def _call(address: str, arguments: list[str]) -> int:
     return int(answer or b"1")
 
 
+def run_in_fork(address: str, arguments: list[str]) -> None:
+    """Have a fork of the server at `address` run one program, and end as it ends."""
+    code = _call(address, arguments)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
 def _received(connection: socket.socket) -> tuple[dict[str, object], list[int]]:
     size, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
     asked = b""
@@ -74,6 +85,8 @@ def _serve(descriptor: int) -> list[str]:
     """Fork for each call; return its arguments in the process that is to run the program."""
     with socket.socket(fileno=descriptor) as listening:
         while True:
+            if 0 in select.select([0, listening], [], [])[0]:
+                os._exit(0)  # the owner has closed its end, or was killed
             connection, _ = listening.accept()
             while any(_reaped()):
                 pass
@@ -86,7 +99,8 @@ def _serve(descriptor: int) -> list[str]:
         for one in descriptors:
             os.close(one)
         code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
-        connection.sendall(str(code).encode())
+        with contextlib.suppress(BrokenPipeError):  # the caller was killed
+            connection.sendall(str(code).encode())
         os._exit(0)
     connection.close()
     for target, source in enumerate(descriptors):
@@ -127,11 +141,8 @@ def _run(arguments: list[str]) -> None:
 
 def _main() -> None:
     if sys.argv[1] != "--serve":
-        code = _call(sys.argv[1], sys.argv[2:])
-        if code < 0:
-            signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
-            os.kill(os.getpid(), -code)
-        sys.exit(code)
+        run_in_fork(sys.argv[1], sys.argv[2:])
+        return
     import gc
     import importlib
 

@@ -22,7 +22,7 @@ from tests.forkserver import ForkServer
 from tests.pages.blocks import PAGES, ROOT, Block, blocks
 from tests.pages.worlds import WORLDS
 from tests.servers import MotoServer, S3Server
-from tests.spark.sessions import WARM
+from tests.spark.sessions import warm_environment
 
 RUNNER = Path(__file__).with_name("runner.py")
 
@@ -111,7 +111,7 @@ def run(files: list[Path], folder: Path, txnlog: str, server: S3Server | None = 
     """Run pages one after the other in one process, whose home is `folder`. A server forgets what it had before."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK", "TXNLOG"))}
     path = f"{commands(folder, txnlog)}{os.pathsep}{kept['PATH']}"
-    environment = {**kept, "HOME": str(folder), "PATH": path, "PYTHONPATH": str(WARM)}
+    environment = {**kept, "HOME": str(folder), "PATH": path, **warm_environment()}
     if server is not None:
         server.request("POST", "/moto-api/reset")
         for bucket in sorted({name for file in files for name in _BUCKET.findall(file.read_text())}):

@@ -27,7 +27,6 @@ options = json.loads(options_json)
 logging.basicConfig(level=logging.INFO)
 conf = {"spark.ui.enabled": "false", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
 spark = pyspark_txnlog.session(conf, app_name="session")
-spark.sparkContext.setLogLevel("INFO")
 numbers = spark.range(1000).selectExpr("cast(id as string) key", "cast(id as string) value")
 
 

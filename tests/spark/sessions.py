@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
+
+from tests.forkserver import ForkServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,8 +24,33 @@ QUICK_JAVA: Final = {
 The classes are those that Spark was published with; to verify them takes a fifth of a start.
 """
 
-WARM: Final = Path(__file__).with_name("warm")
-"""A folder for the JVM's ``PYTHONPATH``: its Python processes are forks that have imported all."""
+_WARM: Final = Path(__file__).with_name("warm")
+_CONNECTOR: Final = ("reading.batch_reader", "reading.streams", "writing.batch_writer", "writing.stream_writer")
+IMPORTED: Final = (
+    "pyspark.sql",
+    "pyspark.sql.datasource_internal",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.worker",
+    *(f"pyspark_txnlog.{name}" for name in _CONNECTOR),
+)
+"""What the Python processes of Spark import."""
+
+
+@cache
+def _forks() -> ForkServer:
+    """The server whose forks Spark's Python processes are, for all sessions that this process starts."""
+    server = ForkServer(*IMPORTED).__enter__()
+    atexit.register(server.__exit__)
+    return server
+
+
+def warm_environment(*paths: str) -> dict[str, str]:
+    """Return what a session's environment needs so that its Python processes are forks that have imported all.
+
+    `paths` are folders for ``PYTHONPATH``, after the one that does it.
+    """
+    return {"PYTHONPATH": os.pathsep.join([str(_WARM), *paths]), "FORKS_OF_SPARK": _forks().address}
 
 
 def build_session(warehouse: str) -> SparkSession:
@@ -29,8 +58,7 @@ def build_session(warehouse: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    paths = [str(WARM), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths)):
+    with patch.dict(os.environ, warm_environment(*filter(None, [os.environ.get("PYTHONPATH")]))):
         session = (
             SparkSession.builder.master("local[2]")
             .appName("tests")

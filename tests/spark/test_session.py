@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 import stat
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +14,6 @@ pytest.importorskip("pyspark")
 import pyspark_txnlog
 from pyspark_txnlog.connecting.sessions import check_session, parallelism_of
 from sparktxn import ConfigurationError
-from tests.spark.sessions import WARM
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +93,3 @@ def test_a_session_of_spark_connect_is_one() -> None:
         __qualname__ = "SparkSession"
 
     check_session(SparkSession())
-
-
-def test_what_the_tests_daemons_import_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A daemon goes on without it, and each process that it forks takes a second longer.
-    monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", "pyspark.daemon", "pyspark.worker"])
-    runpy.run_path(str(WARM / "sitecustomize.py"))

@@ -7,13 +7,18 @@ and to the daemon that forks workers. The product itself has no hook.
 from __future__ import annotations
 
 import os
+import sys
 
 if "KILLS_FOLDER" in os.environ:
-    import runpy
-    from pathlib import Path
-
     from tests.kills.points import arm
 
     arm()
-    # Its processes are forks of armed ones.
-    runpy.run_path(str(Path(__file__).parents[2] / "spark" / "warm" / "sitecustomize.py"))
+    if "pyspark.daemon" in sys.orig_argv:
+        import gc
+        import importlib
+
+        from tests.spark.sessions import IMPORTED
+
+        for name in IMPORTED:
+            importlib.import_module(name)
+        gc.freeze()  # the forks share it

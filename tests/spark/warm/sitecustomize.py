@@ -1,18 +1,18 @@
-"""Import what Spark's Python processes need in the daemons that fork them: Python imports this module at its start.
+"""Let Spark's Python processes be forks of one that has imported all: Python imports this module at its start.
 
-`build_session` puts the folder on ``PYTHONPATH``. A process that plans, reads or commits would import all of it, for a
-few milliseconds of work.
+`warm_environment` puts the folder on ``PYTHONPATH``. Spark starts a process for each source of a stream and a daemon
+for each kind of work. Each would import for a second or two, on a busy machine for longer than Spark waits.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
-if "pyspark.daemon" in sys.orig_argv:
-    import gc
-    import importlib
+if address := os.environ.get("FORKS_OF_SPARK"):
+    program = sys.orig_argv[sys.orig_argv.index("-m") :] if "-m" in sys.orig_argv else ["", ""]
+    if program[1] in ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner"):
+        import runpy
+        from pathlib import Path
 
-    connector = ("reading.batch_reader", "reading.streams", "writing.batch_writer", "writing.stream_writer")
-    for name in ("pandas", "pyspark.sql", "pyspark.worker", *(f"pyspark_txnlog.{each}" for each in connector)):
-        importlib.import_module(name)
-    gc.freeze()  # the forks share it
+        runpy.run_path(str(Path(__file__).parents[2] / "forkserver.py"))["run_in_fork"](address, program)
