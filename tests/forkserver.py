@@ -85,7 +85,7 @@ def _serve(descriptor: int) -> list[str]:
     """Fork for each call; return its arguments in the process that is to run the program."""
     with socket.socket(fileno=descriptor) as listening:
         while True:
-            if 0 in select.select([0, listening], [], [])[0]:
+            if 0 in select.select([0, descriptor], [], [])[0]:
                 os._exit(0)  # the owner has closed its end, or was killed
             connection, _ = listening.accept()
             while any(_reaped()):
