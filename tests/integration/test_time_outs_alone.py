@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -36,6 +36,7 @@ from sparktxn.maintenance import Sweeper, maintain, sweep, vacuum
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import Producer
 from sparktxn.store import Store
+from sparktxn.tables import read_arrow
 from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld, next_number
@@ -257,6 +258,18 @@ def a_reader(world: World) -> None:
     pass_time(world, lambda: consumer.poll(0))
 
 
+def a_reader_of_views(world: World) -> None:
+    store = world.store()
+    pass_time(world, lambda: read_arrow(store, "t", order="offset").read_all())
+
+
+def a_stream_of_spark(world: World) -> None:
+    readers = pytest.importorskip("tests.spark.readers")
+    reader = readers.stream_reader(SimpleNamespace(uri=world.uri()), order="offset", startingOffsets="earliest")
+    start = reader.initialOffset()
+    pass_time(world, lambda: reader.latestOffset(start, reader.getDefaultReadLimit()))
+
+
 def a_consumer_of_pending_offsets(world: World) -> None:
     consumer = world.consumer(**{"group.id": "other"})
 
@@ -360,7 +373,7 @@ PROPOSERS: Final[Mapping[str, Mapping[str, tuple[Act, ...]]]] = MappingProxyType
     {
         "a transaction": {
             "a writer to one of its partitions": (a_writer,),
-            "a reader that waits for their records": (a_reader,),
+            "a reader that waits for their records": (a_reader, a_reader_of_views, a_stream_of_spark),
             "a consumer that waits for an offset in it": (a_consumer_of_pending_offsets,),
             "the next producer of its transactional id, at once": (the_next_producer,),
             "a sweep": SWEEPS,

@@ -17,9 +17,23 @@ import pyarrow.parquet
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import pyspark_txnlog
-from sparktxn import Producer, Store, read_arrow, read_task, to_duckdb, to_pandas, to_polars
+from sparktxn import (
+    OFFSET_BEGINNING,
+    IsolationLevel,
+    Producer,
+    ReadTask,
+    Store,
+    TopicPartition,
+    read_arrow,
+    read_task,
+    to_duckdb,
+    to_pandas,
+    to_polars,
+)
+from sparktxn.admin import AdminClient, OffsetSpec
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.views.readview import ReadView
@@ -27,7 +41,7 @@ from sparktxn.maintenance import rewrite
 from sparktxn.transfer import export_topic
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, inline_bytes_
 from tests.seeds import examples
-from tests.spark.readers import batch_reader
+from tests.spark.readers import batch_reader, stream_reader
 
 Rows = list[tuple[int, int, bytes]]
 COLUMNS = ["partition", "offset", "value"]
@@ -179,7 +193,10 @@ def _readers(store: Store, as_of: int, order: Any) -> Iterator[tuple[str, Callab
 
 
 def _planned(store: Store, view: ReadView, order: Any, **how: Any) -> Rows:
-    tasks = store.plan_view(view, order=order, **how)
+    return _read(store, store.plan_view(view, order=order, **how))
+
+
+def _read(store: Store, tasks: Iterable[ReadTask]) -> Rows:
     return [row for task in tasks for row in _rows_of(read_task(task, store.options))]
 
 
@@ -197,6 +214,9 @@ def check_readers(history: Contents, entry: int) -> None:
         assert pyspark_txnlog.count(uri, "t", **given) == len(expected)
         greatest = {partition: offset for partition, offset, _ in expected}
         assert pyspark_txnlog.max_offset(uri, "t", **given) == greatest
+    ranged, committed = store.plan(view, store.ranges(view)), store.plan_commits(view, 0)
+    assert _read(store, ranged) == history.content(view, "offset")
+    assert sorted(_read(store, committed)) == history.content(view, "commit")
     uncommitted = _rows_of(read_arrow(store, "t", as_of=entry, isolation="read_uncommitted"))
     assert uncommitted == _of_spark(store, entry, isolationLevel="read_uncommitted")
     assert {*history.content(view, "commit")} <= {*uncommitted}
@@ -292,6 +312,31 @@ def check_newest(history: Contents) -> None:
         last = [[row for row in content if row[0] == partition][-2:] for partition in range(PARTITIONS)]
         assert _consumed(history.store, "-2", order) == [row for rows in last for row in rows]
         assert _consumed(history.store, "2", order) == [row for row in content if row[1] >= 2]
+        assert _streamed(history.store, order) == sorted(value for _, _, value in content)
+    assert _polled(history, view) == history.content(view, "offset")
+
+
+def _streamed(store: Store, order: str) -> list[bytes]:
+    """The first micro-batch of a stream."""
+    reader = stream_reader(store, startingOffsets="earliest", order=order)
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    return sorted(value for part in parts for batch in reader.read(part) for value in batch.column("value").to_pylist())
+
+
+def _polled(history: Contents, view: ReadView) -> Rows:
+    """What a consumer gets, and `list_offsets` says is there to get."""
+    consumer = history.world.consumer(group_id="content")
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in view.partitions])
+    ends = AdminClient({"bootstrap.servers": history.world.uri}).list_offsets(
+        {TopicPartition(*key): OffsetSpec.latest() for key in view.partitions},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+    )
+    for partition, future in ends.items():
+        assert future.result().offset == view.partitions[partition.topic, partition.partition].last_stable_offset
+    count = len(history.content(view, "offset"))
+    messages = [*(consumer.consume(count, 60) if count else []), *consumer.consume(1, 0)]
+    return sorted((message.partition() or 0, message.offset() or 0, message.value() or b"") for message in messages)
 
 
 def _consumed(store: Store, start: str, order: Any) -> Rows:
