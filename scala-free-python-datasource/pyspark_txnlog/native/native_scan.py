@@ -11,7 +11,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 __all__ = ["frame_of", "read_options", "scan"]
 
 _Found = TypeVar("_Found")
+
+_Range: TypeAlias = "tuple[ReadTask, int, int]"
+"""Offsets of the only file of a task, from the first number to the second."""
 
 _LOG_APPEND_TIME: Final = 1
 _RANGES_MAX: Final = 100
@@ -183,26 +187,61 @@ def _unread_bytes(file: MergedFile) -> int:
     return segments[0].size_bytes * rows // segments[0].file_records
 
 
-def _within(
-    spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], whole: Sequence[ReadTask], schema: StructType
-) -> DataFrame:
+def _within(spark: SparkSession, ranges: Sequence[_Range], whole: Sequence[ReadTask], schema: StructType) -> DataFrame:
     """Return the rows of ranges of offsets, each in its task's file, and all rows of the files of `whole`."""
-    tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
-    places = {file: place for place, file in enumerate(tasks)}
-    offset = _column(names.reserved_name(names.OFFSET, ranges[0][0].schema))
-    of_files = [
-        (F.col(FILE) == places[task.partition, task.segments[0].name]) & (offset >= start) & (offset < end)
-        for task, start, end in ranges
-    ]
-    spans = [(start, end) for _, start, end in ranges]
-    if whole:
-        # Decided by the file alone, and before all others.
-        of_files.insert(0, F.col(FILE) >= len(tasks))
-        spans += [(task.segments[0].base_offset, task.segments[-1].end_offset) for task in whole]
-    of_offsets = [(offset >= start) & (offset < end) for start, end in _joined(spans)]
-    # The first condition says all. The second says less, and Spark takes it to row groups and pages.
-    rows = _merged(spark, [*tasks.values(), *whole], schema, with_file=True)
-    return rows.where(reduce(Column.__or__, of_files)).where(reduce(Column.__or__, of_offsets))
+    cut = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
+    files = [*cut.values(), *whole]
+    offset = _column(names.reserved_name(names.OFFSET, files[0].schema))
+    if _are_apart(files):
+        rows = _merged(spark, files, schema).where(_by_partition(ranges, whole, offset))
+    else:
+        places = {file: place for place, file in enumerate(cut)}
+        of_files = [
+            (F.col(FILE) == places[task.partition, task.segments[0].name]) & (offset >= start) & (offset < end)
+            for task, start, end in ranges
+        ]
+        if whole:
+            # Decided by the file alone, and before all others.
+            of_files.insert(0, F.col(FILE) >= len(cut))
+        rows = _merged(spark, files, schema, with_file=True).where(reduce(Column.__or__, of_files))
+    if not whole:
+        # It says less, and Spark takes it to row groups and pages.
+        spans = _joined((start, end) for _, start, end in ranges)
+        rows = rows.where(reduce(Column.__or__, [(offset >= start) & (offset < end) for start, end in spans]))
+    return rows
+
+
+def _are_apart(files: Iterable[ReadTask]) -> bool:
+    """Return whether no two files have a row, read or not, of one offset of one partition, as far as tasks say."""
+    by_offset = sorted(files, key=lambda file: (file.partition, file.segments[0].base_offset))
+    return all(
+        sum(segment.row_count for segment in file.segments) == file.segments[0].file_records for file in by_offset
+    ) and all(
+        first.partition < second.partition or first.segments[-1].end_offset <= second.segments[0].base_offset
+        for first, second in pairwise(by_offset)
+    )
+
+
+def _by_partition(ranges: Sequence[_Range], whole: Sequence[ReadTask], offset: Column) -> Column:
+    """Return the condition of `_within` for files that are apart: by few comparisons, and the numbers of partitions."""
+    of_rows = []
+    partition = F.col(PARTITION).cast("int")
+    for number in {task.partition: None for task, *_ in ranges}:
+        own = [each for each in (*ranges, *map(_whole_range, whole)) if each[0].partition == number]
+        first = min(task.segments[0].base_offset for task, *_ in own)
+        last = max(task.segments[-1].end_offset for task, *_ in own)
+        spans = [
+            [offset >= start] * (start > first) + [offset < end] * (end < last)
+            for start, end in _joined((start, end) for _, start, end in own)
+        ]
+        if all(spans):
+            met = reduce(Column.__or__, [reduce(Column.__and__, ends) for ends in spans])
+            of_rows.append((partition != number) | met)
+    return reduce(Column.__and__, of_rows, F.lit(True))
+
+
+def _whole_range(task: ReadTask) -> _Range:
+    return task, task.segments[0].base_offset, task.segments[-1].end_offset
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -41,7 +41,8 @@ def files(
 
     A file that is whole is a Parquet file of which every row belongs to the view. Its rows have the offsets of the
     column that is named; in a file without one, row N has the offset base offset + N. The rows of a file that is not
-    whole must be filtered, as sparktxn does: those outside of the offsets, and of aborted transactions.
+    whole must be filtered, as sparktxn does: those outside of the offsets, and of aborted transactions. Spark's scan()
+    reads files that are whole, and all with a column of offsets, with Spark's own reader.
     """
     if entry is not None and time is not None:
         raise WrongUsage("--entry and --time exclude each other: leave one of them out")
