@@ -106,6 +106,38 @@ def test_segments_of_objects_may_take_more_than_the_rest_of_a_list(monkeypatch: 
         assert refused.value.error.code() == ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize("limit", ["LIST_BYTES_MAX", "APPENDS_BYTES_MAX"])
+def test_a_list_may_have_as_many_bytes_as_the_limit_says(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    producer = ProducerCommands("id", 1, 0)
+    appends = [producer.append(LEFT, sequence, transaction=1) for sequence in range(20)]
+    rest = offset_commit("one", metadata="m" * 1_000)
+    appends_bytes = len(encode_list(appends))
+    most = {"LIST_BYTES_MAX": len(encode_list([*appends, rest])) - appends_bytes, "APPENDS_BYTES_MAX": appends_bytes}
+    for name, size in most.items():
+        monkeypatch.setattr(lists, name, size)
+    assert checked_list([*appends, rest]).commands == (*appends, rest)
+    monkeypatch.setattr(lists, limit, most[limit] - 1)
+    with pytest.raises(CommandRefused, match="too large for one log entry"):
+        checked_list([*appends, rest])
+
+
+def test_a_value_that_a_reader_would_take_for_another_is_named() -> None:
+    with pytest.raises(CommandRefused, match="cannot hold: a reader would find another value"):
+        checked_list([offset_commit("bad", group=b"group")])
+
+
+def test_a_list_that_fails_only_as_a_whole_is_refused_to_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(commands: Any) -> bytes:
+        if len(commands) == 2:
+            raise ZeroDivisionError("a defect")
+        return encode_list(commands)
+
+    monkeypatch.setattr(lists, "encode_list", fail)
+    with pytest.raises(CommandRefused, match="the commands cannot be written: a defect") as refused:
+        checked_list([offset_commit("one"), offset_commit("two")])
+    assert refused.value.error.code() == ErrorCode.LOCAL_INVALID_ARG
+
+
 def commands_of_every_type() -> Iterator[Command]:
     for kind in msgspec.inspect.multi_type_info([kind for kind in RULES if kind is not Appends]):
         assert isinstance(kind, msgspec.inspect.StructType)

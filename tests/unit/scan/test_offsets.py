@@ -2,13 +2,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, ViewExpired
+from sparktxn.format import names
+from sparktxn.format.schema import OFFSET_COLUMN
+from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
+from sparktxn.log.follow.confirm import write_horizon
+from sparktxn.process.clock import SystemClock
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.values.structs import AbortedTransaction
+from sparktxn.values.structs import NO_TRANSACTION, AbortedTransaction, CompactedSegment
 from tests.each import each
-from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store
+from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, token
 
 
 def three_segments(**options: Any) -> PartitionLog:
@@ -19,6 +26,30 @@ def three_segments(**options: Any) -> PartitionLog:
     log.append(3, timestamps=[60, 40, 70])
     log.control()
     log.append(3, timestamps=[50, 80, 90])
+    return log
+
+
+def compacted(**options: Any) -> PartitionLog:
+    """Offsets 0 to 5 and 6 to 9 in one file, of which a compaction has left 0, 2, 5 and 6, 8."""
+    left, times, rows_of_first = [0, 2, 5, 6, 8], [10, 30, 20, 40, 60], 3
+    log = PartitionLog(memory_store(), **options)
+    column = RECORD_SCHEMA.field("timestamp")
+    table = pa.table({column.name: pa.array(times, pa.int64()).cast(column.type), OFFSET_COLUMN: left})
+    data = encode_segment(table, segment_format="parquet", compression="zstd")
+    name = names.merged_segment_file(0, token())
+    log.objects.put(log.folder + name, data)
+    for base, end, first_row, row_count in ((0, 6, 0, rows_of_first), (6, 10, rows_of_first, 2)):
+        some = times[first_row : first_row + row_count]
+        log.segments.append(
+            CompactedSegment(
+                *(name, base, end - base, len(data), checksum(data), 2, 1, 0, 0, NO_TRANSACTION, min(some), max(some)),
+                committed_entry=2,
+                first_row=first_row,
+                file_records=len(left),
+                row_count=row_count,
+            )
+        )
+    log.end = 10
     return log
 
 
@@ -71,6 +102,35 @@ def test_a_partly_aborted_segment_is_searched_where_it_is_not() -> None:
     assert offset_for_time(log.objects, log.view(), 20) == 4
 
 
+@each(
+    [
+        *[(5, 0, 10, 0), (11, 0, 10, 2), (25, 0, 10, 2), (31, 0, 10, 6), (41, 0, 10, 8), (61, 0, 10, None)],
+        *[(11, 3, 10, 5), (5, 2, 10, 2), (15, 3, 5, None), (41, 0, 8, None), (31, 7, 10, 8)],
+    ]
+)
+def test_only_records_that_a_compaction_has_left_are_answered(
+    timestamp: int, log_start: int, last_stable_offset: int, offset: int | None
+) -> None:
+    log = compacted()
+    log.log_start = log_start
+    assert offset_for_time(log.objects, log.view(last_stable_offset=last_stable_offset), timestamp) == offset
+
+
+def test_the_time_of_a_record_that_a_compaction_has_left_is_the_entrys_too() -> None:
+    log = compacted(settings={"message.timestamp.type": "LogAppendTime"})
+    log.segments = [replace(segment, timestamp_max_ms=100) for segment in log.segments]
+    assert offset_for_time(log.objects, log.view(), 50) == 0
+
+
+@each([("commit", "read_committed", 6), ("offset", "read_committed", None), ("offset", "read_uncommitted", 3)])
+def test_an_open_transaction_is_passed_over_in_commit_order(order: Any, isolation: Any, offset: int | None) -> None:
+    log = PartitionLog(memory_store())
+    first, _, third = (log.append(3, number, timestamps=[time] * 3) for number, time in enumerate((10, 20, 30), 1))
+    log.segments[0], log.segments[2] = (replace(one, committed_entry=one.entry) for one in (first, third))
+    view = log.view(last_stable_offset=3)
+    assert offset_for_time(log.objects, view, 15, isolation, order) == offset
+
+
 def test_log_append_time_is_the_entrys() -> None:
     log = PartitionLog(memory_store(), settings={"message.timestamp.type": "LogAppendTime"})
     log.append(3, timestamps=[1, 2, 3], timestamp_max_ms=100)
@@ -90,6 +150,25 @@ def test_at_most_one_segment_is_read_where_times_are_in_order() -> None:
     assert log.objects.asked == []
 
 
+def test_only_manifests_of_runs_that_are_new_enough_are_read() -> None:
+    log = PartitionLog(CountingStore())
+    for _ in range(3):
+        log.append(5)
+        log.seal()
+    assert offset_for_time(log.objects, log.view(), 1000 + 12) == 12
+    assert isinstance(log.objects, CountingStore)
+    assert names.manifest(log.folder, log.sealed[2].folder) in log.objects.asked
+    assert not {names.manifest(log.folder, run.folder) for run in log.sealed[:2]} & {*log.objects.asked}
+
+
+def test_a_segment_that_a_vacuum_has_deleted_is_of_an_expired_view() -> None:
+    log = three_segments()
+    log.objects.delete([log.name(log.segments[1])])
+    write_horizon(log.objects, SystemClock(), log.entry + 1, [])
+    with pytest.raises(ViewExpired, match=f"the read view at entry {log.entry} is older"):
+        offset_for_time(log.objects, log.view(), 65)
+
+
 def test_a_missing_segment_is_named() -> None:
     log = three_segments()
     name = log.name(log.segments[1])
@@ -97,3 +176,11 @@ def test_a_missing_segment_is_named() -> None:
     with pytest.raises(DamagedObject) as caught:
         offset_for_time(log.objects, log.view(), 65)
     assert caught.value.object_name == name
+
+
+def test_a_segment_with_another_number_of_records_is_damage() -> None:
+    log = three_segments()
+    log.segments[1] = replace(log.segments[1], record_count=2)
+    with pytest.raises(DamagedObject) as caught:
+        offset_for_time(log.objects, log.view(), 41)
+    assert caught.value.object_name == log.name(log.segments[1])
