@@ -27,6 +27,8 @@ from tests.seeds import SEED_VARIABLE
 
 ROOT: Final = Path(__file__).parents[2]
 MUTANTS: Final = ROOT / "mutants"
+STATE: Final = "state/"
+"""The folder of the modules that run without a choice."""
 ALL: Final = tuple(
     f"tests/{folder}"
     for folder in ("unit", "property", "log", "integration", "maintenance", "transfer", "compatibility", "simulation")
@@ -45,8 +47,9 @@ READ_THE_SOURCE: Final = (
 def main(arguments: Sequence[str]) -> int:
     """Return 0 if nothing is left to work on."""
     known = explained(EXPLAINED.read_text())
-    given = _options(arguments, sorted(known))
-    modules = given.modules or [f"state/{module}" for module in given.state or sorted(known)]
+    state = sorted(module.removeprefix(STATE) for module in known if module.startswith(STATE))
+    given = _options(arguments, state)
+    modules = given.modules or [f"{STATE}{module}" for module in given.state or state]
     choice: dict[str, Any] = {"modules": modules, "tests": [], "options": [], "size": given.sample, "seed": given.seed}
     if given.tests:
         choice["tests"] = [part for test in given.tests for part in (ALL if test == "all" else [test])]
@@ -70,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def report(module: str, found: Survivors, explanations: dict[str, dict[str, str]], is_whole: bool) -> int:
     """Print what a module's run has found, and return how many findings are left to work on."""
-    known = explanations.get(module.removeprefix("state/"), {})
+    known = explanations.get(module, {})
     new = [change for change in found.names if change not in known]
     old = [change for change in known if change not in found.names] if is_whole else []
     print(f"{module}: {found.run} mutants, {len(found.names)} survive, {len(new)} of them without an explanation")
@@ -78,6 +81,8 @@ def report(module: str, found: Survivors, explanations: dict[str, dict[str, str]
         print(f"  {change}\n      mutmut show {found.names[change]}")
     for change in old:
         print(f"  rejected by now, remove its explanation: {change}")
+    if found.timed_out:
+        print(f"  {found.timed_out} of the others ran out of time")
     if found.not_run:
         print(f"  {found.not_run} mutants were not run")
     return len(new) + len(old) + found.not_run

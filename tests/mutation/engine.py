@@ -1,7 +1,7 @@
 """Runs mutmut on a choice of modules and tests: mutmut reads its own choice from pyproject.toml only.
 
-mutmut runs all tests once and notes which of them reach which function. For each mutant it forks a process, which runs
-the tests that reach the mutant's function, and stops at the first that fails.
+mutmut runs all tests once and notes which of them reach which function. For each mutant it forks a process in which no
+test has run. That one runs the tests that reach the mutant's function, and stops at the first that fails.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ __all__ = ["OUTCOMES", "sample"]
 
 OUTCOMES: Final = Path("mutants/outcomes.json")
 """Where the names of the mutants that were run are written."""
-QUICK: Final = {"timeout_multiplier": 4.0, "timeout_constant": 5.0}
-"""A mutant may take so many times as long as its tests, and so many seconds; mutmut's own limit is for tests of µs."""
+LIMITS: Final = {"timeout_multiplier": 4.0, "timeout_constant": 30.0}
+"""A mutant may take so many times as long as its tests and so many seconds: to collect thousands takes some of them."""
+MUTANT: Final = "MUTANT_UNDER_TEST"
+RECORDED: Final = "stats"
+"""What mutmut's variable holds while it notes which tests reach which function."""
 
 
 def sample(mutants: list[str], size: int, seed: int) -> list[str]:
@@ -44,7 +47,7 @@ def main(modules: list[str], tests: list[str], options: list[str], size: int, se
             chosen,
             pytest_add_cli_args=[*given.pytest_add_cli_args, "-p", "tests.mutation.engine", *options],
             pytest_add_cli_args_test_selection=tests,
-            **QUICK,
+            **LIMITS,
         )
     configuration._config = chosen
     children = os.cpu_count() or 1
@@ -62,6 +65,27 @@ def main(modules: list[str], tests: list[str], options: list[str], size: int, se
 def _mutants(module: str) -> list[str]:
     meta = Path(f"mutants/sparktxn/{module}.py.meta")
     return list(json.loads(meta.read_text())["exit_code_by_key"])
+
+
+def pytest_configure() -> None:
+    """Record functions that this process reaches: another one, which a test starts, has no place for the record.
+
+    A process that a mutant's test starts inherits the mutant.
+    """
+    if os.environ.get(MUTANT) == RECORDED:
+        del os.environ[MUTANT]  # mutmut has its own copy
+        _record_no_callers()
+
+
+def _record_no_callers() -> None:
+    """Take mutmut's stack of calls out, which only a later run of it would use.
+
+    It is a context variable that each call sets and resets: in the simulator's greenlets, and in finalizers, which run
+    in the middle of anything. With it, a `set` of the product's own variable has failed with a MemoryError.
+    """
+    calls: Any = import_module("mutmut.core").MutmutCallStack
+    calls.get = staticmethod(lambda: (None, 0))
+    calls.set = calls.reset = staticmethod(lambda _: None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,6 +14,7 @@ __all__ = ["EXPLAINED", "Survivors", "difference", "explained", "survivors"]
 EXPLAINED: Final = Path(__file__).with_name("survivors.txt")
 _SURVIVED: Final = frozenset({0, 5, 33})
 """mutmut's codes for a mutant that passes its tests, and for one that no test reaches."""
+_TIMED_OUT: Final = frozenset({24, -24, 36, 152, 255, -9})
 _CONTEXT: Final = 30
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -27,6 +28,8 @@ class Survivors(NamedTuple):
     """The mutants that no test rejects: what each changes, and mutmut's name for it."""
     run: int
     not_run: int
+    timed_out: int
+    """They count as rejected; where the machine has much other work, they may have been slow only."""
 
 
 def explained(text: str) -> Explained:
@@ -68,7 +71,8 @@ def survivors(mutated: Path, chosen: Collection[str] | None = None) -> Survivors
         before, after = functions[f"{function}__mutmut_orig"], functions[mutant]
         if code in _SURVIVED and _without_texts(before) != _without_texts(after):
             names[f"{_plain(function)}: {difference(before, after)}"] = key
-    return Survivors(names, len(codes), sum(code is None for code in codes.values()))
+    not_run, timed_out = (sum(code in which for code in codes.values()) for which in ({None}, _TIMED_OUT))
+    return Survivors(names, len(codes), not_run, timed_out)
 
 
 def difference(before: Function, after: Function) -> str:

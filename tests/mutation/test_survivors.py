@@ -5,15 +5,20 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-import sparktxn.state
+import sparktxn
+from tests.mutation import engine
+from tests.mutation.__main__ import ROOT, STATE
 from tests.mutation.engine import sample
 from tests.mutation.survivors import EXPLAINED, difference, explained, survivors
 
-STATE = sparktxn.state.__path__[0]
+PACKAGE = Path(sparktxn.__path__[0])
 MUTATED = """
 def x_apply__mutmut_orig(delta):
     if delta > 0:
@@ -55,18 +60,19 @@ def test_survivors_are_known_by_what_they_change(tmp_path: Path) -> None:
     codes = {f"sparktxn.module.x_apply__mutmut_{number}": code for number, code in enumerate((0, 0, 33, 1), 1)}
     (tmp_path / "module.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
     found = survivors(mutated)
-    assert (found.run, found.not_run) == (4, 0)
+    assert (found.run, found.not_run, found.timed_out) == (4, 0, 0)
     assert found.names == {
         "apply: if delta > 0: => if delta >= 0:": "sparktxn.module.x_apply__mutmut_1",
         f"apply: {REFUSAL.format('ErrorCode.A')} => {REFUSAL.format(None)}": "sparktxn.module.x_apply__mutmut_3",
     }
 
 
-def test_a_mutant_that_was_not_run_is_counted(tmp_path: Path) -> None:
+def test_mutants_that_were_not_run_or_ran_out_of_time_are_counted(tmp_path: Path) -> None:
     mutated = tmp_path / "module.py"
     mutated.write_text(MUTATED)
-    (tmp_path / "module.py.meta").write_text(json.dumps({"exit_code_by_key": {"m.x_apply__mutmut_1": None}}))
-    assert survivors(mutated)[1:] == (1, 1)
+    codes = {"m.x_apply__mutmut_1": None, "m.x_apply__mutmut_2": -24}
+    (tmp_path / "module.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    assert survivors(mutated)[1:] == (2, 1, 1)
 
 
 def test_only_the_chosen_mutants_count(tmp_path: Path) -> None:
@@ -74,7 +80,7 @@ def test_only_the_chosen_mutants_count(tmp_path: Path) -> None:
     mutated.write_text(MUTATED)
     codes = {f"m.x_apply__mutmut_{number}": code for number, code in enumerate((0, None, None), 1)}
     (tmp_path / "module.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
-    assert survivors(mutated, {"m.x_apply__mutmut_1"})[1:] == (1, 0)
+    assert survivors(mutated, {"m.x_apply__mutmut_1"})[1:] == (1, 0, 0)
 
 
 def test_one_seed_draws_one_sample() -> None:
@@ -83,6 +89,16 @@ def test_one_seed_draws_one_sample() -> None:
     assert len(set(drawn)) == 10
     assert drawn == sample(mutants[::-1], 10, seed=1) != sample(mutants, 10, seed=2)
     assert sample(mutants, 1_000, seed=1) == sorted(mutants)
+
+
+@pytest.mark.parametrize("mutant", ["stats", "sparktxn.scan.plan.x_end_of__mutmut_1"])
+def test_a_process_that_a_test_starts_has_the_mutant_and_keeps_no_record(
+    monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    monkeypatch.setattr(engine, "_record_no_callers", lambda: None)  # mutmut is not installed everywhere
+    monkeypatch.setenv(engine.MUTANT, mutant)
+    engine.pytest_configure()
+    assert os.environ.get(engine.MUTANT) == (None if mutant == engine.RECORDED else mutant)
 
 
 def test_a_difference_shows_a_little_of_what_is_around_it() -> None:
@@ -105,17 +121,29 @@ def test_every_explanation_is_of_a_function_that_exists() -> None:
     known = explained(EXPLAINED.read_text())
     assert known
     for module, changes in known.items():
-        names = vars(importlib.import_module(f"sparktxn.state.{module.replace('/', '.')}"))
+        names = vars(importlib.import_module(f"sparktxn.{module.replace('/', '.')}"))
         for change, reason in changes.items():
             assert change.partition(":")[0].partition(".")[0] in names, change
             assert reason, f"{change} is not explained"
 
 
 def test_every_module_that_has_functions_is_named() -> None:
-    """`make mutate` runs those that are, and only those."""
+    """`make mutate` runs those of the state machine that are, and only those."""
     modules = {
-        path.relative_to(STATE).with_suffix("").as_posix(): ast.walk(ast.parse(path.read_text()))
-        for path in Path(STATE).rglob("*.py")
+        path.relative_to(PACKAGE).with_suffix("").as_posix(): ast.walk(ast.parse(path.read_text()))
+        for path in (PACKAGE / STATE).rglob("*.py")
     }
     mutable = {name for name, nodes in modules.items() if any(isinstance(node, ast.FunctionDef) for node in nodes)}
-    assert set(explained(EXPLAINED.read_text())) == mutable
+    assert {name for name in explained(EXPLAINED.read_text()) if name.startswith(STATE)} == mutable
+
+
+def test_the_copy_that_is_mutated_has_each_folder_that_tests_import() -> None:
+    """Without one of them, `--tests all` fails before the first mutant."""
+    imported = {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+    }
+    given = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
+    copied = {"tests", *given["source_paths"], *given["also_copy"]}
+    assert {name for name in imported if (ROOT / name).is_dir()} <= copied
