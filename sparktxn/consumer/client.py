@@ -163,12 +163,12 @@ class Consumer(Lookups):
                     break
                 if message is None:
                     break
-                self._reading.is_gathering = True
+                self._reading.gather()
                 messages.append(message)
                 ready = self._ready
                 messages += [ready.popleft() for _ in range(min(num_messages - len(messages), len(ready)))]
         finally:
-            self._reading.is_gathering = self._reading.is_interrupted = False
+            self._reading.gathering_ended()
         return messages
 
     def __iter__(self) -> Iterator[Message]:
@@ -593,7 +593,7 @@ class Consumer(Lookups):
         self._commits.collect()
         self._due_at_s = self._commits.due_at_s
         if is_subscribed:
-            if may_read and not self._reading.is_gathering:
+            if may_read:
                 self._reading.follow_group()
             self._due_at_s = min(self._due_at_s, self._membership.due_at_s, self._reading.follow_at_s)
         return may_read

@@ -22,6 +22,7 @@ from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.pulse import Life
+from sparktxn.consumer.readingstates import TRANSITIONS, Gathering, Share, ViewEvent, ViewState
 from sparktxn.consumer.subscription import Subscription
 from sparktxn.consumer.turns import Turns
 from sparktxn.errors import (
@@ -103,7 +104,10 @@ class _Poll:
 
 
 class Reading:
-    """The reading side of one consumer. `ready` holds the messages that `poll` hands out next, all of one partition."""
+    """The reading side of one consumer. `ready` holds the messages that `poll` hands out next, all of one partition.
+
+    `share` is set by what follows the group, `gathering` by the call that takes messages.
+    """
 
     def __init__(
         self,
@@ -135,24 +139,34 @@ class Reading:
         self._reported: set[str | TopicPartitionKey] = set()
         self._poll: _Poll | None = None
         self._needs_offsets = True
-        self._poll_forced = True
+        self._view = ViewState.STALE
         self._poll_at_s = self._polled_at_s = 0.0
         self._idle_s = _IDLE_S_MIN
-        self._found = False
-        self._view_expired = False
         self._needs_commits = False
         self._followed: MemberState | None = None
-        self.is_waiting = False
-        """True while other members owe partitions to this one: it polls more often."""
-        self.is_behind = False
-        """True if the group's state gives more than was taken over: the next poll may change the assignment."""
-        self.is_gathering = False
-        """True while a call has taken messages that it has not returned: the assignment must not change meanwhile."""
-        self.is_interrupted = False
-        """True if the assignment is to change once the messages have been returned."""
+        self.share = Share.WHOLE
+        self.gathering = Gathering.NONE
         self.ready: deque[Message] = deque()
         self.events: deque[Message] = deque()
         self.subscription: Subscription | None = None
+
+    def _move_view(self, event: ViewEvent) -> None:
+        """Bring the pinned view to the state that the table says."""
+        self._view = TRANSITIONS[self._view, event]
+
+    def gather(self) -> None:
+        """Keep the assignment as it is while a call has messages that it has not returned."""
+        if self.gathering is Gathering.NONE:
+            self.gathering = Gathering.TAKEN
+
+    def gathering_ended(self) -> None:
+        """Let the assignment change: the call returns its messages."""
+        self.gathering = Gathering.NONE
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the assignment is to change once the messages have been returned."""
+        return self.gathering is Gathering.INTERRUPTED
 
     # What is handed out
 
@@ -228,14 +242,14 @@ class Reading:
             self._pick_up_poll()
             if self._poll is None and self._poll_due():
                 self._begin_poll()
-            while not self._poll_forced and not self.events:
+            while not self._view.needs_poll and not self.events:
                 chunk = self.chunk_in_view(rows_max, bytes_max)
                 if chunk is not None:
                     return chunk
                 if self._fetcher.is_busy:
                     return None
                 self._report_ends()
-                if not self._found or self._poll is not None:
+                if self._view is not ViewState.READ or self._poll is not None:
                     return None
                 self._begin_poll()
         except (StoreUnavailable, OutcomeUnknown) as error:
@@ -248,15 +262,15 @@ class Reading:
             chunk = self._fetcher.next_chunk(rows_max, bytes_max)
         except ViewExpired:
             # The vacuum has passed the view; a newer one names the existing segments, unless something else is wrong.
-            if self._view_expired:
+            if (self._view, ViewEvent.PASSED) not in TRANSITIONS:
                 raise
-            self._view_expired = True
+            self._move_view(ViewEvent.PASSED)
             self.poll_again()
             self._fetcher.forget()
             return None
         if chunk is not None:
-            self._view_expired = False
-            self._found, self._idle_s = True, _IDLE_S_MIN
+            self._move_view(ViewEvent.ROWS)
+            self._idle_s = _IDLE_S_MIN
         return chunk
 
     def more_in_view(self, rows_max: int) -> Chunk | None:
@@ -289,7 +303,7 @@ class Reading:
 
     def poll_again(self) -> None:
         """Make the next call poll the log first, whatever a poll under way may find: what is read has changed."""
-        self._poll_forced = True
+        self._move_view(ViewEvent.CHANGED)
         self._needs_offsets = True
         self._poll_at_s = 0.0
         if self._poll is not None:
@@ -307,7 +321,7 @@ class Reading:
 
     def follow_group(self) -> None:
         """Poll the log for what the group's state says, also while there are messages to hand out."""
-        if self.subscription is None:
+        if self.subscription is None or self.gathering is not Gathering.NONE:
             return
         try:
             if self._poll is not None and self._poll.ended:
@@ -339,9 +353,7 @@ class Reading:
         now_s = self._now_s()
         if now_s < self._poll_at_s:
             return False
-        if self._poll_forced:
-            return True
-        if self._found:
+        if self._view is ViewState.READ:
             return now_s >= self._polled_at_s + self._settings.fetch_wait_ms_max / 1000
         return True
 
@@ -350,8 +362,9 @@ class Reading:
         self._polled_at_s = self._now_s()
         self._poll_at_s = self._polled_at_s + self._idle_s
         idle_s_max = max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000)
-        self._idle_s = min(2 * self._idle_s, min(idle_s_max, _WAITING_S) if self.is_waiting else idle_s_max)
-        self._found = False
+        is_whole = self.share is Share.WHOLE
+        self._idle_s = min(2 * self._idle_s, idle_s_max if is_whole else min(idle_s_max, _WAITING_S))
+        self._move_view(ViewEvent.BEGUN)
         unresolved = any(progress.begins or not progress.resolved for progress in self._assignment)
         is_needed = self._needs_offsets or self._needs_commits or unresolved
         self._needs_commits = False
@@ -389,8 +402,8 @@ class Reading:
         poll = self._poll
         if poll is None or not poll.ended:
             return
-        if self.is_gathering and self._would_change(poll):
-            self.is_interrupted = True
+        if self.gathering is not Gathering.NONE and self._would_change(poll):
+            self.gathering = Gathering.INTERRUPTED
             return
         self._poll = None
         if poll.error is not None:
@@ -401,7 +414,7 @@ class Reading:
         self._reported -= poll.wanted
         for topic in poll.unknown:
             self._report_unknown_topic(topic)
-        self._poll_forced = False
+        self._move_view(ViewEvent.PINNED)
         if poll.group is not None:
             # Calls back into user code, which may assign or seek: that asks for another poll.
             self._followed = poll.group.member
@@ -419,9 +432,11 @@ class Reading:
                 count = view.topics[progress.key[0]].partition_count
                 reason = f"topic {progress.key[0]!r} has partitions 0 to {count - 1}, not {progress.key[1]}"
                 self._report_once(progress.key, ErrorCode.LOCAL_UNKNOWN_PARTITION, reason)
-        # What a callback has assigned outside this view takes another poll.
-        unplaced = any(progress.key not in view.partitions for progress in self._assignment)
-        self._poll_forced = (self._poll_forced and unplaced) or self._needs_offsets
+        if self._needs_offsets:
+            self._move_view(ViewEvent.CHANGED)
+        elif all(progress.key in view.partitions for progress in self._assignment):
+            # What a callback has changed is in this view: it takes no other poll.
+            self._move_view(ViewEvent.PINNED)
 
     def _await(self, commits: list[threading.Event]) -> None:
         """Wait for this consumer's own commits: where it goes on must not be older than they are."""
@@ -434,7 +449,7 @@ class Reading:
         if poll.group is None or poll.error is not None:
             return False
         now, before = poll.group.member, self._followed
-        if now is None or before is None or poll.group.refusal is not None or self.is_behind:
+        if now is None or before is None or poll.group.refusal is not None or self.share is Share.BEHIND:
             return True
         return (now.assigned, now.revoking) != (before.assigned, before.revoking)
 
