@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparktxn.format import names
 from sparktxn.format.commands import Append, CreateTopic, InitProducerId
 from sparktxn.format.segment import checksum
-from sparktxn.log.write.committer import Committer
+from sparktxn.log.write.alongside import Alongside
 from sparktxn.log.write.intents import Intents
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from tests.producercommands import ProducerCommands
@@ -151,7 +151,7 @@ def test_sixteen_writers_commit_several_times_as_much_with_intents_as_by_trying_
     combined, combined_p99_s = committed(WRITERS, seed=1)
     monkeypatch.setattr(Intents, "leave", lambda *_: False)
     monkeypatch.setattr(Intents, "waiting", lambda *_: [])
-    monkeypatch.setattr(Committer, "_wait_for_turn", lambda *_: None)
+    monkeypatch.setattr(Alongside, "wait_for_turn", lambda *_: None)
     retried, retried_p99_s = committed(WRITERS, seed=1)
     print(
         f"one {one:.0f}/s, {combined:.0f}/s p99 {combined_p99_s:.2f} s, retried {retried:.0f}/s {retried_p99_s:.2f} s"

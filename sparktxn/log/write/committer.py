@@ -24,6 +24,7 @@ from sparktxn.errors import (
 from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.follower import Follower
+from sparktxn.log.write.alongside import Alongside, Answered
 from sparktxn.log.write.composing import Composer, Flight, defect, failed
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.lists import checked_list
@@ -31,7 +32,7 @@ from sparktxn.log.write.queue import Outcome, Queue, QueuedList, Ticket, Turns
 from sparktxn.log.write.slot import BACKOFF_S, BACKOFF_S_MAX, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import Clock, Deadline, Ids, is_time_up
+from sparktxn.process.clock import Clock, Ids, is_time_up
 
 __all__ = ["Committer"]
 
@@ -39,12 +40,6 @@ logger = logging.getLogger("sparktxn")
 
 _LONE_AFTER: Final = 16
 """Entries won one after the other, with none of another process between, that make a writer a lone one."""
-_PATIENCE_S: Final = 0.1
-"""How long to wait for each of the intents that were left earlier: one entry, with room to spare."""
-
-
-class _Answered(Exception):
-    """Ends the wait for the lock: another process's entry has settled what was waited for."""
 
 
 class Committer:
@@ -72,6 +67,7 @@ class Committer:
         self._turns = Turns()
         self._queue = Queue()
         self._slot = Slot(objects, follower, clock, self._queue, request_timeout_s=request_timeout_s)
+        self._alongside = Alongside(objects, follower, clock, self._queue, self._slot, intents, self._report)
         self._probe = objects.probe_is_cheap
         self._last_won = 0
         self._end_is_checked = False
@@ -130,78 +126,23 @@ class Committer:
             if self._clock_check is not None and self._slot.flight is None and ticket.intent is None:
                 self._clock_check.check()
             try:
-                with self._objects.contention_lock(lambda: self._wait_alongside(ticket)):
-                    if not self._objects.probe_is_cheap:
-                        self._wait_for_turn(ticket)
+                with self._objects.contention_lock(lambda: self._alongside.follow(ticket)):
+                    # No lock orders writers where a probe is dear: they take turns by their intents.
+                    if not self._objects.probe_is_cheap and self._slot.flight is None and self._intents.contended:
+                        self._alongside.follow(ticket)
+                        self._probe = False
+                        self._alongside.wait_for_turn(ticket)
                     self._round(ticket)
             except (DamagedObject, FormatVersionError) as damage:
                 # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
                 self._follower.begin_again(damage)
-        except _Answered:
+        except Answered:
             return None
         except StoreUnavailable as failure:
             if not failure.transient:
                 raise
             return failure
         return None
-
-    def _wait_alongside(self, ticket: QueuedList) -> None:
-        """Leave an intent while others write, follow the log, and see whether it was taken up.
-
-        Raises:
-            _Answered: it was.
-        """
-        if self._slot.flight is not None:
-            return
-        self._leave_intent()
-        # What settles a list is likely to be the very next entry: where a poll is slow, one is enough for now.
-        self._follower.advance(at_most=None if self._objects.probe_is_cheap else self._follower.tail.entry + 1)
-        self._answer_noted()
-        if ticket.is_done():
-            raise _Answered
-
-    def _wait_for_turn(self, ticket: QueuedList) -> None:
-        """Let the owner of the oldest intent write where no lock orders writers; the others wait for its entry.
-
-        No process waits without end: the oldest intent may be that of a dead process.
-
-        Raises:
-            _Answered: another process's entry has settled what was waited for.
-        """
-        if self._slot.flight is not None or not self._intents.contended:
-            return
-        self._wait_alongside(ticket)
-        self._probe = False
-        while (rank := self._intents.rank(self._follower.tail)) > 0:
-            entry, gives_up = self._follower.tail.entry, Deadline(self._clock, rank * _PATIENCE_S)
-            while self._follower.tail.entry == entry:
-                if gives_up.passed() or is_time_up():
-                    return
-                self._clock.sleep(BACKOFF_S)
-                self._wait_alongside(ticket)
-
-    def _leave_intent(self) -> None:
-        taken = self._take()
-        try:
-            self._intents.leave(taken, self._follower.tail.entry)
-        finally:
-            self._queue.give_back(taken)
-
-    def _answer_noted(self) -> None:
-        """Resolve the tickets that other writers' entries have settled, after confirming."""
-        settled = self._follower.tail.settled
-        if not settled:
-            return
-        noted = self._queue.settled(settled)
-        if not noted:
-            return
-        if not self._follower.confirm():
-            self._follower.reopen()
-            return
-        for list_ in noted:
-            assert list_.intent is not None
-            self._queue.remove(list_)
-            self._report(list_, settled[list_.intent.intent_id])
 
     def _too_late(self, ticket: QueuedList, failure: StoreUnavailable | None) -> StoreError:
         """Return the error at the deadline: a list that was in a sent body may still take effect, now or later."""
@@ -251,7 +192,8 @@ class Committer:
         if not self._end_is_checked:
             self._follower.check_end()
             self._end_is_checked = True
-        taken = self._take()
+        self._follower.tail.check_writable()
+        taken = self._queue.take()
         try:
             while True:
                 try:
@@ -300,10 +242,6 @@ class Committer:
             self._report(ticket, lost if ticket.intent is not None else failed(error))
         return []
 
-    def _take(self) -> list[QueuedList]:
-        self._follower.tail.check_writable()
-        return self._queue.take()
-
     def _conclude(self, found: Flight | tuple[LogEntry, int]) -> None:
         """Confirm what the slot holds, apply it, and answer all callers."""
         if not self._slot.confirm():
@@ -322,7 +260,7 @@ class Committer:
         self._slot.close()
         if not won:
             self._intents.note_contention()
-            self._leave_intent()
+            self._alongside.leave()
 
     def _choose_probing(self, entry: int, *, won: bool) -> None:
         """Decide whether to read the next slot before it is put: a lone writer would find it free each time."""
