@@ -10,7 +10,7 @@ from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.log.log import Log
-from sparktxn.process.clock import Clock, Deadline
+from sparktxn.process.clock import Clock, in_time
 from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
 from sparktxn.store.registry import clock_at
@@ -70,16 +70,15 @@ class AnsweringClient(WithoutCredentials):
         """Return True, always."""
         return True
 
+    @in_time("timeout", clock_of)
     def cluster_id(self, timeout: float | None = -1.0) -> str:
         """Return the id that the store was created with; `timeout` is in seconds.
 
         Raises:
             StoreNotFound: there is no store.
         """
-        timeout_s = arguments.timeout_s("timeout", timeout)
         self._check()
-        with Deadline(clock_of(self), -1.0 if timeout_s is None else timeout_s).governs():
-            return self._log().store_id
+        return self._log().store_id
 
     def poll(self, timeout: float | None = None) -> int:
         """Return 0: nothing waits to be called back."""

@@ -72,7 +72,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         ``INVALID_CONFIG``.
         """
         arguments.timeout_s("operation_timeout", operation_timeout)
-        arguments.timeout_s("request_timeout", request_timeout)
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
@@ -94,7 +93,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[str, Future[None]]:
         """Delete topics with all their records; {name: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("topics", topics),
             lambda name: name,
@@ -112,7 +110,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[str, Future[None]]:
         """Add empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
         arguments.timeout_s("operation_timeout", operation_timeout)
-        arguments.timeout_s("request_timeout", request_timeout)
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
@@ -133,7 +130,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         A column that a topic has with the same type is left as it is. The futures may raise ``INVALID_CONFIG``.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         validate_only = arguments.boolean("validate_only", validate_only)
         given = arguments.mapping("new_columns", new_columns)
 
@@ -151,7 +147,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         Raises:
             StoreNotFound: there is no store.
         """
-        arguments.timeout_s("timeout", timeout)
         topic = arguments.text_or_none("topic", topic)
         return cluster_metadata(self._uri, listed(self._refreshed().topics(), topic), topic)
 
@@ -165,7 +160,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[str, Future[TopicDescription]]:
         """Describe topics; {name: Future}. There are no access control lists: all operations are authorized."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
-        arguments.timeout_s("request_timeout", request_timeout)
         names = topics.topic_names if isinstance(topics, TopicCollection) else topics
         return self._each(
             names_of("topics", names),
@@ -181,7 +175,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         The store is ``ConfigResource("BROKER", "0")``: what it sets is the default of topics that do not set it.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("resources", resources, ConfigResource),
             lambda resource: resource,
@@ -197,8 +190,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
         """Set and remove settings of topics, or of the store, as `incremental_configs` say; {resource: Future}."""
-        arguments.timeout_s("request_timeout", request_timeout)
-
         validate_only = arguments.boolean("validate_only", validate_only)
 
         given = list_of("resources", resources, ConfigResource)
@@ -221,7 +212,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         Prefer `incremental_alter_configs`, which leaves other settings as they are.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         validate_only = arguments.boolean("validate_only", validate_only)
 
         given = list_of("resources", resources, ConfigResource)
@@ -243,7 +233,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """Return one offset for each partition; {partition: Future}. The keys keep the offset that was asked for."""
-        arguments.timeout_s("request_timeout", request_timeout)
         offsets = _offset_specs(topic_partition_offsets)
         arguments.integer("isolation_level", isolation_level, 0, 1)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
@@ -265,7 +254,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
         """Delete the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("topic_partition_offsets", topic_partition_offsets, TopicPartition),
             lambda partition: partition,
@@ -289,7 +277,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         `duration_filter_ms` lets those pass whose last transaction began longer ago; the pattern is a regular
         expression for the whole id. A state that does not exist is reported by a warning.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         named = None if states is None else arguments.items("states", states, str)
         ids = None if producer_ids is None else _producer_ids(producer_ids)
         duration_filter_ms = arguments.integer("duration_filter_ms", duration_filter_ms)
@@ -305,7 +292,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
         """Describe transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("transactional_ids", transactional_ids),
             lambda name: name,
@@ -317,7 +303,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
         """Return the producers of partitions; {partition: Future}."""
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("topic_partitions", topic_partitions, TopicPartition),
             lambda partition: partition,
@@ -333,7 +318,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         The future may raise ``INVALID_TXN_STATE`` (it is not open there), ``INVALID_PRODUCER_EPOCH``,
         ``TRANSACTION_COORDINATOR_FENCED``.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         arguments.instance("spec", spec, AbortTransactionSpec)
         return self._answer(lambda: transactions.abort_transaction(self._log(), spec))
 
@@ -345,7 +329,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         {id: Future of the identity that this has taken}.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
 
         def fence(transactional_id: str) -> ProducerIdAndEpoch:
             log = self._refreshed()
@@ -367,7 +350,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         Raises:
             ValueError: a partition is given without its topic.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         topic = arguments.text_or_none("topic", topic)
         partition = arguments.integer_or_none("partition", partition, 0, arguments.INT32_MAX)
         max_transaction_timeout_ms = arguments.integer("max_transaction_timeout_ms", max_transaction_timeout_ms)
@@ -387,7 +369,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> Future[DescribeClusterResult]:
         """Return the store as a cluster of one node."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
-        arguments.timeout_s("request_timeout", request_timeout)
 
         def describe() -> DescribeClusterResult:
             node = node_of(self._uri)

@@ -44,7 +44,6 @@ class GroupCalls(AnsweringClient):
 
         An empty list of states or of types, as confluent-kafka's, leaves no group out.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         wanted_states = None if states is None else arguments.items("states", states, ConsumerGroupState)
         wanted_types = None if types is None else arguments.items("types", types, ConsumerGroupType)
 
@@ -62,7 +61,6 @@ class GroupCalls(AnsweringClient):
     @in_time("timeout", clock_of)
     def list_groups(self, group: str | None = None, timeout: float | None = -1.0) -> list[GroupMetadata]:
         """Return all groups, or the one named, as confluent-kafka's oldest call of this kind does."""
-        arguments.timeout_s("timeout", timeout)
         group = arguments.text_or_none("group", group)
         log = self._without_overdue(None if group is None else [group])
         return groups.group_metadata(log, self._uri, group)
@@ -77,7 +75,6 @@ class GroupCalls(AnsweringClient):
     ) -> dict[str, Future[ConsumerGroupDescription]]:
         """Describe groups with their members; {group id: Future}. A group that does not exist is DEAD."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
@@ -99,7 +96,6 @@ class GroupCalls(AnsweringClient):
         The end is the last stable offset, or with ``READ_UNCOMMITTED`` the log end. Partitions are those that have a
         committed offset or a member.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         arguments.integer("isolation_level", isolation_level, 0, 1)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         return self._each(
@@ -121,7 +117,6 @@ class GroupCalls(AnsweringClient):
         Consumers that still run are fenced, and may join again. The future may raise ``UNKNOWN_MEMBER_ID``: there is no
         member with an instance id; no member is removed then.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         group_id = arguments.identifier("group_id", group_id)
         named = None
         if group_instance_ids is not None:
@@ -142,8 +137,6 @@ class GroupCalls(AnsweringClient):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Return committed offsets of groups; {group id: Future}."""
-        arguments.timeout_s("request_timeout", request_timeout)
-
         require_stable = arguments.boolean("require_stable", require_stable)
 
         def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
@@ -165,7 +158,6 @@ class GroupCalls(AnsweringClient):
 
         The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
 
         def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
             log = self._without_overdue([wanted.group_id])
@@ -188,7 +180,6 @@ class GroupCalls(AnsweringClient):
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``GROUP_SUBSCRIBED_TO_TOPIC`` or ``NON_EMPTY_GROUP``: the group
         has members.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
 
         def delete(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
             log = self._without_overdue([wanted.group_id])
@@ -207,7 +198,6 @@ class GroupCalls(AnsweringClient):
 
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``NON_EMPTY_GROUP``: the group has members.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,

@@ -72,7 +72,6 @@ class HalfMessageCalls(AnsweringClient):
         Raises:
             ConfigurationError: a state is unknown.
         """
-        arguments.timeout_s("request_timeout", request_timeout)
         groups = None if group_ids is None else set(arguments.identifiers("group_ids", group_ids))
         wanted = set(HalfMessageState) if states is None else _states(states)
 
@@ -89,7 +88,6 @@ class HalfMessageCalls(AnsweringClient):
         self, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[dict[str, HalfMessageCounts]]:
         """Return how many messages wait, or are discarded, by topic; topics without any are left out."""
-        arguments.timeout_s("request_timeout", request_timeout)
         return self._answer(lambda: _counts(self._refreshed().halves()))
 
     @in_time("request_timeout", clock_of)

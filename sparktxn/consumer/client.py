@@ -435,7 +435,6 @@ class Consumer(Lookups):
         """
         self._check()
         given = topic_partitions("partitions", partitions)
-        arguments.timeout_s("timeout", timeout)
         return self._offsets.committed(given)
 
     @in_turn

@@ -52,7 +52,6 @@ class Lookups(WithoutCredentials):
         """
         self._check()
         arguments.instance("partition", partition, TopicPartition)
-        timeout = arguments.timeout_s("timeout", timeout)
         if arguments.boolean("cached", cached):
             return self._reading.watermarks_in_view((partition.topic, partition.partition))
         view = self._view_of(partition)
@@ -71,7 +70,6 @@ class Lookups(WithoutCredentials):
         """
         self._check()
         given = topic_partitions("partitions", partitions)
-        timeout = arguments.timeout_s("timeout", timeout)
         found = []
         for partition in given:
             answer = TopicPartition(partition.topic, partition.partition, partition.offset)
@@ -103,12 +101,10 @@ class Lookups(WithoutCredentials):
         """Return all topics, or the one named."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
-        timeout = arguments.timeout_s("timeout", timeout)
         return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
 
     @in_time("timeout", clock_of)
     def cluster_id(self, timeout: float | None = -1.0) -> str:
         """Return the id that the store was created with; `timeout` is in seconds."""
         self._check()
-        arguments.timeout_s("timeout", timeout)
         return self._log.store_id

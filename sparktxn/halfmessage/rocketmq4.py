@@ -255,7 +255,6 @@ class TransactionMQProducer(NoCopies):
         What takes longer than the time-out, or half a minute, is given up, and reported in the log. A half message that
         is not settled stays pending: another process of the group is asked for it.
         """
-        arguments.timeout_s("timeout", timeout)
         engine, checks = self._engine, self._checks
         self._engine = self._checks = None
         if engine is None or checks is None or not self._dropped.detach():

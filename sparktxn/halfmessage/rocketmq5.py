@@ -402,7 +402,6 @@ class Producer(NoCopies):
 
         A send that has not begun by the time-out, or half a minute, is cancelled: its message is never stored.
         """
-        arguments.timeout_s("timeout", timeout)
         engine, checks, sends = self._engine, self._checks, self._sends
         self._engine = self._checks = self._sends = None
         if engine is None or checks is None or sends is None or not self._dropped.detach():

@@ -87,7 +87,6 @@ def maintain(
     given = arguments.mapping("settings", settings)
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
-    arguments.timeout_s("timeout_s", timeout_s)
     parse_settings(_SETTINGS, given, "maintenance")
     jobs: dict[str, Callable[..., Any]] = {
         "sweep": partial(sweep, store, _of(SWEEP_SETTINGS, given)),

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
+
+from sparktxn.values import arguments
 
 __all__ = [
     "Clock",
@@ -199,8 +200,12 @@ def in_time(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a public call so that the argument `parameter`, in seconds, bounds every wait and request in it.
 
-    `clock_of` and `own_time_s` get the call's first argument. None or a number below 0 is what `own_time_s`
-    says, without it no limit. A value of another type is left to the call itself, which refuses it.
+    `clock_of` and `own_time_s` get the call's first argument. None or a number below 0 is what `own_time_s` says,
+    without it no limit. The argument is checked here, and in no call that is decorated.
+
+    Raises (the decorated call):
+        TypeError: the argument is not a number.
+        ConfigurationError: it is NaN.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -211,17 +216,15 @@ def in_time(
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            seconds = args[position] if position < len(args) else kwargs.get(parameter, default)
-            if seconds is not None and not isinstance(seconds, Real):
-                return function(*args, **kwargs)
+            given: Any = args[position] if position < len(args) else kwargs.get(parameter, default)
+            limit_s = arguments.timeout_s(parameter, given)
             try:
-                limit_s = -1.0 if seconds is None else float(seconds)
                 handle = args[0] if args else kwargs.get(first)
                 clock = clock_of(handle)
-                own_s = own_time_s(handle) if limit_s < 0 else limit_s
-            except (AttributeError, OverflowError):  # no handle at all, or no limit: the call says what it expects
+                limit_s = own_time_s(handle) if given is None or given < 0 else limit_s
+            except AttributeError:  # no handle at all: the call says what it expects
                 return function(*args, **kwargs)
-            with Deadline(clock, own_s).governs():
+            with Deadline(clock, limit_s).governs():
                 return function(*args, **kwargs)
 
         call.bounded_by = parameter  # type: ignore[attr-defined]

@@ -8,7 +8,6 @@ from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import Clock, in_time
-from sparktxn.producer.recordvalues import seconds
 from sparktxn.store.internaltopics import listed
 from sparktxn.store.registry import clock_at
 from sparktxn.values import arguments
@@ -41,7 +40,6 @@ class Lookups(WithoutCredentials):
         """Return all topics, or the one asked for, which carries an error if it does not exist."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
-        seconds(timeout)
         log, _ = self._connect()
         log.refresh()
         return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
@@ -50,7 +48,6 @@ class Lookups(WithoutCredentials):
     def cluster_id(self, timeout: float = -1) -> str:
         """Return the id that the store was created with; `timeout` is in seconds."""
         self._check()
-        seconds(timeout)
         return self._connect()[0].store_id
 
     def _connect(self) -> tuple[Log, Any]:

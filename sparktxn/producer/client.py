@@ -261,7 +261,6 @@ class Producer(Lookups):
         only makes the records durable. What fails is reported by delivery reports and by the commit.
         """
         self._check()
-        seconds(timeout)
         if self._transactions is not None:
             self._flush_transaction()
             self._reports.serve()
@@ -297,7 +296,6 @@ class Producer(Lookups):
             StoreNotFound: there is no store at the address.
         """
         keep_prepared = arguments.boolean("keep_prepared", keep_prepared)
-        seconds(timeout)
         self._transactional("init_transactions").init(self._connect, keep_prepared=keep_prepared)
 
     def begin_transaction(self) -> None:
@@ -309,7 +307,6 @@ class Producer(Lookups):
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
         """Commit a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
-        seconds(timeout)
         transactions = self._transactional("send_offsets_to_transaction")
         expected = "what Consumer.consumer_group_metadata() gives"
         group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
@@ -328,7 +325,6 @@ class Producer(Lookups):
             KafkaException: INVALID_TOPIC, the topic is internal; _STATE, no transaction is open; _NOT_CONFIGURED.
             ConfigurationError: a number is out of range, or another offset is expected of the partition already.
         """
-        seconds(timeout)
         self._transactional("expect").expect(topic, partition, log_end_offset)
 
     @in_time("timeout", clock_of, own_time_s)
@@ -341,7 +337,6 @@ class Producer(Lookups):
         Raises:
             ProducerFenced, TransactionAborted, KafkaException: as commit_transaction().
         """
-        seconds(timeout)
         try:
             return self._transactional("prepare_transaction").prepare()
         finally:
@@ -359,7 +354,6 @@ class Producer(Lookups):
         """
         expected = "what prepare_transaction() gives, or PreparedTransaction.parse(text)"
         arguments.instance("prepared", prepared, PreparedTransaction, expected)
-        seconds(timeout)
         try:
             self._transactional("complete_transaction").complete(prepared)
         finally:
@@ -374,7 +368,6 @@ class Producer(Lookups):
             TransactionAborted: the transaction must be aborted.
             KafkaException: test fatal(), txn_requires_abort(), retriable() in this order; retriable: call it again.
         """
-        seconds(timeout)
         try:
             self._transactional("commit_transaction").commit()
         finally:
@@ -383,7 +376,6 @@ class Producer(Lookups):
     @in_time("timeout", clock_of, own_time_s)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
-        seconds(timeout)
         try:
             self._transactional("abort_transaction").abort()
         finally:

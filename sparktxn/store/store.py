@@ -165,7 +165,6 @@ class Store(NoCopies):
         name = check_topic_name(arguments.text("name", name))
         refuse_change(name)
         partition_count = arguments.integer("partition_count", partition_count)
-        arguments.timeout_s("timeout_s", timeout_s)
         checked = check_topic_settings(arguments.mapping("settings", settings))
         columns = check_schema(schema) if schema is not None else None
         command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
@@ -189,7 +188,6 @@ class Store(NoCopies):
         name = check_topic_name(arguments.text("topic", topic))
         refuse_change(name)
         checked = check_schema(schema)
-        arguments.timeout_s("timeout_s", timeout_s)
         add_columns(self.log, name, checked)
         return self._existing(name)
 
@@ -204,7 +202,6 @@ class Store(NoCopies):
         """Return all topics, by name: as they are now, or as this process has read them up to `max_age_ms` ago."""
         self._check()
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
-        arguments.timeout_s("timeout_s", timeout_s)
         self.log.refresh(max_age_s=max_age_s)
         return self.log.topics()
 
@@ -231,7 +228,6 @@ class Store(NoCopies):
         entry = arguments.integer_or_none("entry", entry, 0)
         timestamp_ms = arguments.integer_or_none("timestamp_ms", timestamp_ms, 0)
         at_least_entry = arguments.integer_or_none("at_least_entry", at_least_entry, 0)
-        arguments.timeout_s("timeout_s", timeout_s)
         view = self.log.view(names, entry=entry, timestamp_ms=timestamp_ms)
         if at_least_entry is not None and view.entry < at_least_entry:
             raise CommandRefused(
@@ -361,7 +357,6 @@ class Store(NoCopies):
             ViewExpired: vacuum has passed the entry.
         """
         self._check()
-        arguments.timeout_s("timeout_s", timeout_s)
         return plan_table(self.log, table, selection)
 
     @in_time("timeout_s", _clock_of)
@@ -372,7 +367,6 @@ class Store(NoCopies):
             ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
         """
         self._check()
-        arguments.timeout_s("timeout_s", timeout_s)
         return committing_entry(self.log, arguments.text("transaction", transaction))
 
     def plan_commits(
@@ -460,7 +454,6 @@ class Store(NoCopies):
         for topic in topics:
             refuse_change(topic)
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
-        arguments.timeout_s("timeout_s", timeout_s)
         born = self.log.refresh(max_age_s=max_age_s)
         known = {name: self.log.topic(name) for name in topics}
         if None in known.values():
@@ -518,7 +511,6 @@ class Store(NoCopies):
         if offsets is not None and name is None:
             raise ConfigurationError("offsets are given without transactional_id: expected the id of their transaction")
         arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
-        arguments.timeout_s("timeout_s", timeout_s)
         expected = expectations(self.log, expect)
         # Two threads that commit under one id would take each other's transaction for their own.
         if not acquired_in_time(self._committing):
@@ -551,7 +543,6 @@ class Store(NoCopies):
         """
         self._check()
         group_id = arguments.identifier("group_id", group_id)
-        arguments.timeout_s("timeout_s", timeout_s)
         self.log.refresh()
         return committed_offsets(self.log, group_id)
 
@@ -565,7 +556,6 @@ class Store(NoCopies):
             OutcomeUnknown: not known by the deadline: call again, which does no harm.
         """
         self._check()
-        arguments.timeout_s("timeout_s", timeout_s)
         group = self._group_offsets(offsets)
         self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)])
 

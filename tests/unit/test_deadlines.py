@@ -12,6 +12,7 @@ import pytest
 
 import pyspark_txnlog
 import sparktxn
+from sparktxn.errors import ConfigurationError
 from sparktxn.process.background import InlineBackground, ThreadBackground, start_thread
 from sparktxn.process.clock import (
     Clock,
@@ -90,6 +91,28 @@ def test_a_public_call_inside_another_keeps_the_earlier_deadline() -> None:
 
 def test_a_call_without_a_time_out_has_its_own_time() -> None:
     assert [Own(ManualClock()).call(given) for given in (None, -1, 0, 4)] == [30, 30, 0, 4]
+    assert [Own(ManualClock()).call(given) for given in (float("inf"), 1e300, 10**400)] == [None] * 3
+
+
+@pytest.mark.parametrize("given", ["5", True, [1]])
+def test_a_time_out_that_is_no_number_is_refused_before_the_call(given: object) -> None:
+    calls: list[object] = []
+    with pytest.raises(TypeError, match=r"timeout is .*: expected seconds as a number"):
+        Noting(ManualClock(), calls).call(given)
+    with pytest.raises(ConfigurationError, match="timeout is nan"):
+        Noting(ManualClock(), calls).call(float("nan"))
+    assert not calls
+    Noting(ManualClock(), calls).call(10**400)
+    assert calls == [None]
+
+
+class Noting(NamedTuple):
+    clock: Clock
+    calls: list[object]
+
+    @in_time("timeout", lambda handle: handle.clock)
+    def call(self, timeout: object) -> None:
+        self.calls.append(time_left_s())
 
 
 class Own(NamedTuple):

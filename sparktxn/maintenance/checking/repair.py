@@ -106,7 +106,6 @@ def repair(store: Store, *, dry_run: bool = True, timeout_s: float | None = None
     """
     arguments.instance("store", store, Store)
     dry_run = arguments.boolean("dry_run", dry_run)
-    arguments.timeout_s("timeout_s", timeout_s)
     repaired: dict[str, RepairedObject] = {}
     found = _problems(store)
     # A part that can be read again names runs that may be damaged, too.

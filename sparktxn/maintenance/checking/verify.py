@@ -127,7 +127,6 @@ def verify(
     names_ = None if topics is None else arguments.identifiers("topics", topics)
     read_records = arguments.boolean("read_records", read_records)
     arguments.function("run", run)
-    arguments.timeout_s("timeout_s", timeout_s)
     wanted = None
     if names_ is not None:
         wanted = {topic.topic_id for topic in store.log.view(names_).topics.values()}

@@ -81,7 +81,6 @@ def copy_store(
     threads = arguments.integer("threads", threads, 1)
     arguments.function("run", run)
     arguments.function("on_progress", on_progress)
-    arguments.timeout_s("timeout_s", timeout_s)
     check_apart(log.objects.uri, uri)
     work = Work(store, options, threads, run)
     copying = Copying(log, objects_of(uri, options), work, on_progress)

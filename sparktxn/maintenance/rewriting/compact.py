@@ -107,7 +107,6 @@ def compact(
     parsed = CompactSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
-    arguments.timeout_s("timeout_s", timeout_s)
     report = CompactReport(dry_run=dry_run)
     if dry_run:
         return _foreseen(_planned(log, parsed), report)
@@ -175,7 +174,6 @@ def plan_compact(
     """
     log = arguments.instance("store", store, Store).log
     parsed = CompactSettings.parse(arguments.mapping("settings", settings))
-    arguments.timeout_s("timeout_s", timeout_s)
     return _planned(log, parsed)
 
 
@@ -215,7 +213,6 @@ def apply_compact(
     """
     log = arguments.instance("store", store, Store).log
     items = arguments.items("compacted", compacted, CompactedFiles)
-    arguments.timeout_s("timeout_s", timeout_s)
     report = CompactReport(dry_run=False)
     for item in items:
         report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, item, report)

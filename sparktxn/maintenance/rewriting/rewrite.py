@@ -107,7 +107,6 @@ def rewrite(
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
-    arguments.timeout_s("timeout_s", timeout_s)
     if dry_run:
         return on_a_view(log, parsed.topics or None, lambda view: _foreseen(plan_tasks(log.objects, view, parsed)))
     report = RewriteReport(dry_run=False)
@@ -222,7 +221,6 @@ def plan_rewrite(
     """
     log = arguments.instance("store", store, Store).log
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
-    arguments.timeout_s("timeout_s", timeout_s)
     return _planned(log, parsed)
 
 
@@ -245,7 +243,6 @@ def apply_rewrite(
     """
     log = arguments.instance("store", store, Store).log
     items = arguments.items("rewritten", rewritten, RewrittenFiles)
-    arguments.timeout_s("timeout_s", timeout_s)
     report = RewriteReport(dry_run=False)
     for joined in _joined(items):
         report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, joined, report)

@@ -91,7 +91,6 @@ def apply_retention(
     log = arguments.instance("store", store, Store).log
     names = None if topics is None else arguments.identifiers("topics", topics)
     dry_run = arguments.boolean("dry_run", dry_run)
-    arguments.timeout_s("timeout_s", timeout_s)
     now_ms = partial(store_now_ms, log.objects, log.clock, log.ids)
     found = on_a_view(log, names, lambda view: _planned(log.objects, view, now_ms))
     if dry_run:

@@ -107,7 +107,6 @@ class Sweeper:
             StoreUnavailable, DamagedObject, OutcomeUnknown: the state could not be read.
         """
         log = self._store.log
-        arguments.timeout_s("timeout_s", timeout_s)
         log.refresh()
         transactions = log.transactions()
         overdue = self._observations.overdue(transactions, log.clock.monotonic_s())
@@ -136,7 +135,6 @@ def sweep(
     arguments.instance("store", store, Store)
     parsed = SweepSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
-    arguments.timeout_s("timeout_s", timeout_s)
     store.log.refresh()
     transactions = store.log.transactions()
     round_ = _Round(store, parsed, dry_run=dry_run)

@@ -101,7 +101,6 @@ def vacuum(
     log = arguments.instance("store", store, Store).log
     parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
-    arguments.timeout_s("timeout_s", timeout_s)
     report = in_attempts(lambda: _Round(log, parsed, dry_run=dry_run).run())
     if report is not None:
         return report
