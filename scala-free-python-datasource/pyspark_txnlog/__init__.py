@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pyspark_txnlog.operating.browsing import history as history
     from pyspark_txnlog.operating.browsing import register_views as register_views
     from pyspark_txnlog.operating.listener import ProgressListener as ProgressListener
+    from pyspark_txnlog.reading.query import read_stream as read_stream
     from pyspark_txnlog.writing.foreach import foreach_batch as foreach_batch
+    from pyspark_txnlog.writing.query import write_stream as write_stream
 
 __all__ = [
     "DefaultSource",
@@ -33,6 +35,7 @@ __all__ = [
     "foreach_batch",
     "history",
     "max_offset",
+    "read_stream",
     "register",
     "register_views",
     "run_on",
@@ -40,6 +43,7 @@ __all__ = [
     "scan_stream",
     "session",
     "write",
+    "write_stream",
 ]
 
 _HOMES: Final = {
@@ -49,11 +53,13 @@ _HOMES: Final = {
     "foreach_batch": "pyspark_txnlog.writing.foreach",
     "history": "pyspark_txnlog.operating.browsing",
     "max_offset": "pyspark_txnlog.native.counts",
+    "read_stream": "pyspark_txnlog.reading.query",
     "register_views": "pyspark_txnlog.operating.browsing",
     "run_on": "pyspark_txnlog.maintenance",
     "scan": "pyspark_txnlog.native.native_scan",
     "scan_stream": "pyspark_txnlog.native.native_stream",
     "write": "pyspark_txnlog.native.native_write",
+    "write_stream": "pyspark_txnlog.writing.query",
 }
 
 

@@ -117,7 +117,7 @@ def test_a_progress_is_one_line_and_a_set_of_gauges(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, "sparktxn.spark"):
         listener.onQueryProgress(progress(LATEST))
     assert caplog.messages == [
-        "query 'the \"query\"' micro-batch 3: 150 rows, 2 transactions, to entry 14, in 1.234 s; "
+        "query 'the \"query\"' micro-batch 3 of t: 150 rows, 2 transactions, to entry 14, in 1.234 s; "
         "backlog 1234567 rows, 2.5 s"
     ]
     (gauges,) = listener.gauges().values()
@@ -130,8 +130,19 @@ def test_the_line_of_a_query_in_offset_order_counts_no_transactions(caplog: pyte
     with caplog.at_level(logging.INFO, "sparktxn.spark"):
         ProgressListener().onQueryProgress(progress({"backlogRows": 5, "backlogMs": 1000}))
     assert caplog.messages == [
-        "query 'the \"query\"' micro-batch 3: 150 rows, to entry 14, in 1.234 s; backlog 5 rows, 1.0 s"
+        "query 'the \"query\"' micro-batch 3 of t: 150 rows, to entry 14, in 1.234 s; backlog 5 rows, 1.0 s"
     ]
+
+
+def test_the_line_names_the_first_topics(caplog: pytest.LogCaptureFixture) -> None:
+    event = progress(LATEST, name=None)
+    ends = [{"entry": 1, "topicIds": {"b": 1, "c": 2}}, {"entry": 1, "topicIds": {"d": 3, "a": 4, "b": 1}}]
+    event.progress.sources = [
+        SimpleNamespace(startOffset='{"entry": 0}', endOffset=json.dumps(end), latestOffset=None) for end in ends
+    ]
+    with caplog.at_level(logging.INFO, "sparktxn.spark"):
+        ProgressListener().onQueryProgress(event)
+    assert caplog.messages[0].startswith(f"query '{uuid.UUID(int=1)}' micro-batch 3 of a, b, c and 1 more: 150 rows,")
 
 
 def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:

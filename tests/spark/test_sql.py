@@ -189,11 +189,18 @@ def test_rows_with_just_the_columns_of_a_typed_table_need_its_options(
     rows = spark.sql("select array(1) many, 7 id")
     rows.write.format("txnlog").mode("append").options(topic="typed", createTopic="true").save(store.uri)
     create(spark, store, table, topic="typed")
-    with pytest.raises(PySparkException, match=r"no options were given.*INSERT INTO t WITH \(path"):
+    always = r"no options were given.*One form always works: INSERT INTO t WITH \(path '...', topic '...'\) SELECT"
+    with pytest.raises(PySparkException, match=always):
         rows.writeTo(table).append()
-    spark.sql(f"insert into {table} with (path '{store.uri}', topic 'typed') select array(2) many, 8 id")
+    rows.createOrReplaceTempView("rows_of_typed")
+    forms = ("select * from", "(many, id) select many, id from", "by name select id, many from")
+    for form in forms:
+        spark.sql(f"insert into {table} with (path '{store.uri}', topic 'typed') {form} rows_of_typed")
+    with pytest.raises(PySparkException, match=always):
+        spark.sql(f"insert into {table} {forms[0]} rows_of_typed")
+    spark.sql(f"insert into {table} (id, many) select 8, array(2)")
     spark.sql(f"insert into {table} select array(3) a, 9 b")
-    assert sorted(row.id for row in spark.table(table).collect()) == [7, 8, 9]
+    assert sorted(row.id for row in spark.table(table).collect()) == [7] * 4 + [8, 9]
 
 
 @pytest.mark.parametrize("given", ["options (path '{uri}')", "location '{uri}'"])

@@ -33,14 +33,13 @@ from pyspark_txnlog.native.file_index import (
 )
 from pyspark_txnlog.native.segment_columns import BASE, GROUP, segment_columns
 from pyspark_txnlog.options.filters import refuse_filters
-from pyspark_txnlog.options.keywords import option_texts
+from pyspark_txnlog.options.keywords import read_options
 from pyspark_txnlog.options.options import READ, ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, quoted, stored_columns
 from pyspark_txnlog.reading.batch_reader import TaskPartition, TxnLogReader, read_partition, read_schema
 from sparktxn import merged_files, segment_values, whole_files
 from sparktxn.scan import columns as names
 from sparktxn.scan.storedfiles import unfit_segments
-from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,19 +122,6 @@ def frame_of(
     if rest:
         frames.append(_other_rows(spark, rest, options, schema))
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
-
-
-def read_options(uri: str, topics: object, options: object, named: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a read as Spark hands them over, `topics` among them.
-
-    Raises:
-        TypeError: one of them has a wrong type.
-    """
-    given = {"path": uri, **option_texts(options, named)}
-    if topics is not None:
-        chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
-        given["subscribe"] = arguments.text("topics", chosen)
-    return given
 
 
 def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:

@@ -17,7 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.native.file_index import classic_session
-from pyspark_txnlog.native.native_scan import frame_of, read_options
+from pyspark_txnlog.native.native_scan import frame_of
+from pyspark_txnlog.options.keywords import read_options
 from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.reading.batch_reader import read_schema
 from pyspark_txnlog.reading.commit_stream_reader import CommitOrderStreamReader

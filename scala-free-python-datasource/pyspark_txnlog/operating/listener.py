@@ -27,6 +27,8 @@ __all__ = ["GAUGES", "ProgressListener", "gauges_of"]
 
 _log = logging.getLogger("sparktxn.spark")
 
+_TOPICS_SHOWN: Final = 3
+
 Gauges = dict[str, float]
 
 GAUGES: Final = {
@@ -103,7 +105,7 @@ class ProgressListener(StreamingQueryListener):
         with self._lock:
             self._names[query_id] = progress.name or ""
             self._gauges[query_id] = found
-        _log.info(_line(progress.name or query_id, found, _counts_transactions(progress)))
+        _log.info(_line(progress.name or query_id, _topics(progress), found, _counts_transactions(progress)))
         self._publish()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -192,10 +194,19 @@ def _json(text: object) -> Any:
         return None
 
 
-def _line(name: str, gauges: Mapping[str, float], counts_transactions: bool) -> str:
+def _topics(progress: StreamingQueryProgress) -> str:
+    """Return the topics that the query's sources read, the first of them by name."""
+    ends = [_json(source.endOffset) for source in progress.sources]
+    found = sorted({topic for end in ends if isinstance(end, dict) for topic in end.get("topicIds", ())})
+    more = f" and {len(found) - _TOPICS_SHOWN} more" if len(found) > _TOPICS_SHOWN else ""
+    return ", ".join(found[:_TOPICS_SHOWN]) + more
+
+
+def _line(name: str, topics: str, gauges: Mapping[str, float], counts_transactions: bool) -> str:
     transactions = f", {gauges['batch_transactions']:.0f} transactions" if counts_transactions else ""
     return (
-        f"query {name!r} micro-batch {gauges['batch_id']:.0f}: {gauges['batch_rows']:.0f} rows{transactions}, "
+        f"query {name!r} micro-batch {gauges['batch_id']:.0f} of {topics}: "
+        f"{gauges['batch_rows']:.0f} rows{transactions}, "
         f"to entry {gauges['entry']:.0f}, in "
         f"{gauges['batch_duration_seconds']:.3f} s; backlog {gauges['backlog_rows']:.0f} rows, "
         f"{gauges['backlog_seconds']:.1f} s"

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparktxn.values import arguments
 
-__all__ = ["option_texts"]
+__all__ = ["option_texts", "read_options"]
 
 
 def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
@@ -19,6 +19,19 @@ def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
     """
     given = {**arguments.mapping("options", {} if options is None else options), **named}
     return {name: _option_text(f"option {name!r}", value) for name, value in given.items()}
+
+
+def read_options(uri: str, topics: object, options: object, named: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a read as Spark hands them over, `topics` among them.
+
+    Raises:
+        TypeError: one of them has a wrong type.
+    """
+    given = {"path": uri, **option_texts(options, named)}
+    if topics is not None:
+        chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
+        given["subscribe"] = arguments.text("topics", chosen)
+    return given
 
 
 def _option_text(name: str, value: object) -> str:

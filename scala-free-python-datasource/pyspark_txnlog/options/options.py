@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sparktxn.scan.plan import Order
 
 __all__ = [
+    "INSERT_ALWAYS",
     "OPTIONS",
     "READ",
     "READ_STREAM",
@@ -203,11 +204,18 @@ _PATH_MISSING: Final = (
     "option 'path' is missing: load() and save() take the store's URI; option 'kafka.bootstrap.servers' is the same. "
     f"A table of the catalog keeps its options with {_CREATE_TABLE}; toTable() of a stream needs them again"
 )
+INSERT_ALWAYS: Final = "One form always works: INSERT INTO t WITH (path '...', topic '...') SELECT ..."
+"""The advice for writes to tables of the catalog."""
+
 _NO_OPTIONS: Final = (
     "no options were given, not even 'path'. Spark passes none on for CREATE TABLE ... AS SELECT, nor for a table that "
     "was created with columns, by saveAsTable() or without the option catalogTable. Create the table without columns, "
-    f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write. Nor does it for INSERT INTO of "
-    "rows that have just the table's columns: give them as in INSERT INTO t WITH (path '...', topic '...') SELECT"
+    f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write"
+)
+_NO_OPTIONS_TO_WRITE: Final = (
+    f"no options were given, not even 'path'. {INSERT_ALWAYS}. Spark passes on none of the table's where the rows have "
+    "just its columns, for CREATE TABLE ... AS SELECT, for saveAsTable(), and for a table that was created with columns "
+    f"or without the option catalogTable. Create the table without columns, {_CREATE_TABLE}, then INSERT INTO t"
 )
 
 
@@ -246,7 +254,8 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
     if use != SCHEMA:
         warn_ignored(without_meaning, use)
     if "path" not in values:
-        raise ConfigurationError(_PATH_MISSING if given else _NO_OPTIONS)
+        nothing = _NO_OPTIONS_TO_WRITE if use == WRITE else _NO_OPTIONS
+        raise ConfigurationError(_PATH_MISSING if given else nothing)
     return values, store
 
 

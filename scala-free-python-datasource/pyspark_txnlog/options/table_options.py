@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.options.catalog import options_in, rows_are_of_a_table
-from pyspark_txnlog.options.options import WRITE, option_named
+from pyspark_txnlog.options.options import INSERT_ALWAYS, WRITE, option_named
 from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ __all__ = ["options_of_table"]
 
 _TARGET_UNKNOWN: Final = (
     "the rows are as they were read from a table of format txnlog, and Spark does not say which table they are written "
-    "to: give the options, as in INSERT INTO t WITH (path '...', topic '...') SELECT or df.write.format('txnlog'); or "
-    "name some of the table's columns, as in INSERT INTO t (key, value) SELECT key, value"
+    f"to. {INSERT_ALWAYS}; in Python it is df.write.format('txnlog') with these options"
 )
 
 

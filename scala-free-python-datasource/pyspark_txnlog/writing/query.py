@@ -1,0 +1,55 @@
+"""Streams into topics by one call, which chooses between the two ways that Spark has for them.
+
+A sink of Spark in Python plans each micro-batch twice and starts tasks of its own. `foreach_batch` does neither, and
+takes output mode update. It needs a driver in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from pyspark_txnlog.options.keywords import option_texts
+from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.writing.foreach import foreach_batch
+from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["write_stream"]
+
+_CHECKPOINT = "checkpointLocation"
+
+
+def write_stream(
+    df: DataFrame, uri: str, topic: str | None = None, options: Mapping[str, Any] | None = None, **named: Any
+) -> DataStreamWriter:
+    """Return a query, not started, that writes each micro-batch of `df` as one transaction, exactly once.
+
+    Its trigger, name and output mode are set as for any query; mode update is possible except with Spark Connect.
+
+    Args:
+        df: a stream with the columns that ``df.writeStream.format("txnlog")`` takes.
+        uri: the store.
+        topic: the topic of all rows. None where the column ``topic`` names them.
+        options: those of ``df.writeStream.format("txnlog")``, `checkpointLocation` among them; as keywords where the
+            name has no dot.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option is wrong.
+    """
+    arguments.instance("df", df, DataFrame)
+    given: dict[str, Any] = {"path": uri, **option_texts(options, named)}
+    if topic is not None:
+        given["topic"] = arguments.text("topic", topic)
+    checkpoint = WriteOptions.parse(given, WRITE_STREAM).checkpoint
+    if not isinstance(df, ClassicDataFrame):
+        return df.writeStream.format("txnlog").options(**given)
+    del given["path"]
+    writer = df.writeStream.foreachBatch(foreach_batch(uri, **given))
+    return writer if checkpoint is None else writer.option(_CHECKPOINT, checkpoint)
