@@ -25,6 +25,7 @@ _NAMES = (
     "jobs",
     "folding",
     "spark",
+    "microbatches",
     "digests",
     "spark_merged",
 )

@@ -42,10 +42,6 @@ _COMPARED: Final = (
 )
 """(ours, the peer's, how many times the peer's time ours may take)."""
 
-_STREAMS: Final = (("kafka", 1.1), ("delta", 1.0))
-_AGE_BATCHES: Final = 100
-"""How many of the first and of the last micro-batches show whether they grow slower."""
-
 
 def peers_python() -> str:
     """Return the Python of the peers' environment, which is made once.
@@ -64,7 +60,10 @@ def peers_python() -> str:
 
 
 def run_peers(folder: str, rows: int, rounds: int, batches: int) -> dict[str, Any] | None:
-    """Return what the peers' driver has measured; None, with a message, if they cannot be had."""
+    """Return what the peers' driver has measured; None, with a message, if they cannot be had.
+
+    With no `rows` it measures micro-batches alone, and none with no `batches`.
+    """
     try:
         python = peers_python()
         with broker(Path(folder, "broker"), python, PEERS_JARS, PARTITIONS) as address:
@@ -95,20 +94,4 @@ def compare(ours: dict[str, Any], peers: dict[str, Any], rows: int) -> list[Figu
         cpu = median(ours[name]["cpu"]) / median(peers[peer]["cpu"])
         note = f"of {mine:.2f} s and {theirs:.2f} s; CPU {cpu:.2f}, without the broker's"
         figures.append(Figure(f"Spark, {rows:,} rows: {name} / {peer}", mine / theirs, "times", target, True, note))
-    txnlog, dropping = ours["txnlog micro-batches"], ours["dropping micro-batches"]
-    more_ms = median(txnlog) - median(dropping)
-    figures.append(Figure("Spark, micro-batch: more than a sink that drops", more_ms, "ms", 15.0, True))
-    unsynced_ms = median(ours["unsynced micro-batches"]) - median(dropping)
-    figures.append(Figure("Spark, micro-batch: the same with store.fsync=false", unsynced_ms, "ms"))
-    for sink, times, target in (("sink", txnlog, 1.1), ("a sink that drops", dropping, None)):
-        first, last = median(times[:_AGE_BATCHES]), median(times[-_AGE_BATCHES:])
-        note = f"{first:.0f} and {last:.0f} ms, of {len(times):,}"
-        name = f"Spark, micro-batch: last {_AGE_BATCHES} / first, {sink}"
-        figures.append(Figure(name, last / first, "times", target, True, note))
-    for peer, target in _STREAMS:
-        theirs_ms = median(peers[f"{peer} micro-batches"])
-        note = f"medians of {median(txnlog):.0f} and {theirs_ms:.0f} ms"
-        figures.append(
-            Figure(f"Spark, micro-batch: sink / {peer}'s", median(txnlog) / theirs_ms, "times", target, True, note)
-        )
     return figures

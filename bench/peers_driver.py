@@ -73,11 +73,14 @@ def delta_cases(spark: SparkSession, folder: str, rows: int) -> list[Case]:
 def main(folder: str, jars: str, packages: str, servers: str, rows: int, rounds: int, batches: int) -> None:
     """Measures both peers; prints what was found."""
     spark = session(**{"spark.jars.packages": packages, "spark.jars.ivy": jars, **DELTA})
-    found: dict[str, object] = {**measured(delta_cases(spark, folder, rows), rounds)}
-    sinks: dict[str, Sink] = {"delta": lambda writer: writer.format("delta").option("path", f"{folder}/streamed")}
+    found: dict[str, object] = {**measured(delta_cases(spark, folder, rows), rounds)} if rows else {}
+    sinks: dict[str, Sink] = {
+        "noop": lambda writer: writer.format("noop"),
+        "delta": lambda writer: writer.format("delta").option("path", f"{folder}/streamed"),
+    }
     if servers:
         create_topics(spark, servers, "read", "written", "streamed")
-        found |= measured(kafka_cases(spark, servers, rows), rounds)
+        found |= measured(kafka_cases(spark, servers, rows), rounds) if rows else {}
         kafka = {"kafka.bootstrap.servers": servers, "topic": "streamed"}
         sinks["kafka"] = lambda writer: writer.format("kafka").options(**kafka)
     print(json.dumps(found | micro_batches(spark, folder, sinks, batches)))

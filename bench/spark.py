@@ -1,7 +1,7 @@
 """Spark reads, writes and plans: against plain Parquet files with the same rows in the same run, and in memory.
 
 The environment variable ``BENCH_SPARK_ROWS`` is the number of rows, ten million unless it is set. With ``100000``,
-``BENCH_SPARK_ROUNDS=1`` and ``BENCH_SPARK_BATCHES=100``, a run takes about three minutes on a machine that does nothing
+``BENCH_SPARK_ROUNDS=1``, a run takes about three minutes on a machine that does nothing
 else. Ratios of CPU time stand next to those of wall time: other processes of the machine disturb them less.
 """
 
@@ -20,11 +20,11 @@ from bench.peers import compare, run_peers
 from bench.records import temporary_folder
 from sparktxn import StagedSegment, Store
 
-__all__ = ["measure"]
+__all__ = ["BATCHES", "measure", "run_driver"]
 
 _ROWS: Final = int(os.environ.get("BENCH_SPARK_ROWS", "10000000"))
 _ROUNDS: Final = int(os.environ.get("BENCH_SPARK_ROUNDS", "3"))
-_BATCHES: Final = int(os.environ.get("BENCH_SPARK_BATCHES", "1000"))
+BATCHES: Final = int(os.environ.get("BENCH_SPARK_BATCHES", "1000"))
 _MEGABYTES_MAX: Final = 600
 
 _SEGMENTS: Final = 100_000
@@ -58,14 +58,14 @@ def measure() -> list[Figure]:
     ours: dict[str, Any] = {}
     with temporary_folder() as folder:
         for use in ("write", "read"):
-            seconds, megabytes = _run(folder, use)
+            seconds, megabytes = run_driver(folder, use)
             ours |= seconds
             figures += [_ratio(seconds, *compared) for compared in _COMPARED if compared[0] == use]
             name = f"Spark {use}, {_ROWS:,} rows: largest Python process"
             figures.append(Figure(name, megabytes, "MB peak", _MEGABYTES_MAX, True))
-        peers = run_peers(folder, _ROWS, _ROUNDS, _BATCHES)
+        peers = run_peers(folder, _ROWS, _ROUNDS, 0)
         if peers is not None:
-            figures += compare(ours | _run(folder, "stream")[0], peers, _ROWS)
+            figures += compare(ours, peers, _ROWS)
         figures += _planning(folder)
     return figures
 
@@ -88,7 +88,7 @@ def _planning(folder: str) -> list[Figure]:
             store.commit([_segment(topic.topic_id, number) for number in range(first, first + 1_000)])
     figures = []
     for use, what, target_s in (("plan-format", "format", 1.0), ("plan-scan", "scan()", 10.0)):
-        found, megabytes = _run(folder, use)
+        found, megabytes = run_driver(folder, use)
         name = f"Spark plans {_SEGMENTS:,} segments: {what}"
         figures.append(Figure(name, found["wall"], "s", target_s, True, f"CPU {found['cpu']:.2f} s"))
         figures.append(Figure(f"{name}, the driver's Python", megabytes, "MB peak", _PLAN_MEGABYTES_MAX, True))
@@ -110,10 +110,10 @@ def _segment(topic_id: int, number: int) -> StagedSegment:
     )
 
 
-def _run(folder: str, use: str) -> tuple[Any, float]:
-    """(what a driver of its own prints, the largest peak of a Python process)."""
+def run_driver(folder: str, use: str) -> tuple[Any, float]:
+    """Return what a driver of its own prints, and the largest peak of a Python process in megabytes."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(_BATCHES)],
+        [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(BATCHES)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

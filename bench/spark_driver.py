@@ -36,7 +36,7 @@ from bench.spark_cases import (
     session,
     total,
 )
-from pyspark_txnlog import scan, write
+from pyspark_txnlog import foreach_batch, scan, write
 from pyspark_txnlog.options.options import READ, ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of
 from pyspark_txnlog.reading.batch_reader import make_reader, read_schema
@@ -218,14 +218,16 @@ def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
 
 
 def streamed(spark: SparkSession, folder: str, batches: int) -> dict[str, list[float]]:
-    """Micro-batches into a topic, and into a sink that drops them."""
+    """Micro-batches into a topic, and into sinks that drop them: Spark's own, and one in Python."""
     spark.dataSource.register(DroppingSource)
-    for name in ("streamed", "unsynced"):
+    for name in ("streamed", "unsynced", "called"):
         with Store.open(f"{folder}/{name}", create=True) as store:
             store.create_topic("t", PARTITIONS)
     synced = {"topic": "t", "path": f"{folder}/streamed"}
     unsynced = {"topic": "t", "path": f"{folder}/unsynced", "store.fsync": "false"}
     sinks: dict[str, Sink] = {
+        "noop": lambda writer: writer.format("noop"),
+        "write_stream": lambda writer: writer.foreachBatch(foreach_batch(f"{folder}/called", topic="t")),
         "dropping": lambda writer: writer.format("dropping"),
         "txnlog": lambda writer: writer.format("txnlog").options(**synced),
         "unsynced": lambda writer: writer.format("txnlog").options(**unsynced),
