@@ -119,7 +119,11 @@ ACCEPTED: Final[dict[str, tuple[str, Any, dict[str, Any]]]] = {
         pa.table({"value": [b"x"], "timestamp": pa.array([1_500_999], pa.timestamp("us", "UTC"))}),
         {},
     ),
-    "nanoseconds": ("t", pa.table({"value": [b"x"], "timestamp": pa.array([1_500_999_999], pa.timestamp("ns"))}), {}),
+    "nanoseconds": (
+        "t",
+        pa.table({"value": [b"x"], "timestamp": pa.array([1_500_999_999], pa.timestamp("ns", "UTC"))}),
+        {},
+    ),
     "a partition": ("t", pa.table({"value": [b"x"], "partition": pa.array([0], pa.int64())}), {"partition": 0}),
     "a null partition": ("t", pa.table({"value": [b"x"], "partition": pa.array([None], pa.int32())}), {"value": b"x"}),
     "narrow integers": ("typed", pa.table({"id": pa.array([1], pa.int32())}), {"id": 1, "name": None}),

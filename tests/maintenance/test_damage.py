@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sparktxn.format.names import HORIZONS
 from sparktxn.maintenance import verify
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
@@ -38,7 +39,10 @@ def kind_of(name: str) -> str:
 
 
 def cases(objects: ObjectStore) -> list[Case]:
-    """Return what is damaged, and how: by day one object of each kind in one way, at night all in all ways."""
+    """Return what is damaged, and how: by day one object of each kind in one way, at night all in all ways.
+
+    The way follows from the kind alone: which other kinds there are depends on what was folded in the meantime.
+    """
     kinds = defaultdict(list)
     for name in names_in(objects):
         if not name.startswith(DECIDES_NOTHING):
@@ -48,7 +52,7 @@ def cases(objects: ObjectStore) -> list[Case]:
         if night_seed() is not None:
             found += [(name, damage) for name in names for damage in DAMAGES]
         else:
-            found.append((Random(kind).choice(names), DAMAGES[len(found) % len(DAMAGES)]))
+            found.append((Random(kind).choice(names), Random(kind).choice(DAMAGES)))
     return found
 
 
@@ -71,9 +75,11 @@ def test_each_damage_is_found_and_named(lived: Store, caplog: pytest.LogCaptureF
             objects.put(name, damaged)
         told = verify(lived).problems
         objects.put(name, data)
-        if not any(
+        is_named = any(
             name in (problem.object_name, problem.problem) or _token(name) in problem.problem for problem in told
-        ):
+        )
+        # Without the mark of the horizon nothing excuses the entries before it: each of them is named as missing.
+        if not is_named and not (told and name.startswith(HORIZONS) and damage is deleted):
             missed.append((name, damage))
     # A checkpoint without its head is none, and no view needs it. All else that is missed is named by nothing.
     left = {name for name, damage in missed if not (is_head(name) and damage is deleted)}
