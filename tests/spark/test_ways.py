@@ -256,3 +256,26 @@ def test_no_rows_have_no_size(numbers: Callable[..., DataFrame]) -> None:
     assert held.size_bytes() == 0
     assert list(held.batches()) == []
     held.close()
+
+
+def test_sparks_pages_name_the_topics_of_a_job(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, name = spark.sparkContext, "spark.job.description"
+    seen = []
+
+    def note(frame: DataFrame) -> int:
+        seen.append(context.getLocalProperty(name))
+        return 0
+
+    monkeypatch.setattr(foreach, "planned_bytes", note)
+    for topic in ("t", "u"):
+        store.create_topic(topic, 1)
+    foreach_batch(store.uri, topic="t", query_id="q")(numbers(0, 2), 0)
+    context.setLocalProperty(name, "a query")
+    try:
+        foreach_batch(store.uri, lambda rows, _: {"t": rows, "u": rows}, query_id="q")(numbers(0, 2), 1)
+        assert context.getLocalProperty(name) == "a query"
+    finally:
+        context.setLocalProperty(name, None)  # type: ignore[arg-type]
+    assert seen == ["txnlog topics = t", *["a query<br/>txnlog topics = t, u"] * 2]

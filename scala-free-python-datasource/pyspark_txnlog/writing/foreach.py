@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ DRIVER_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _UNKNOWN_BYTES: Final = 2**50
 """No micro-batch is as large. Spark plans with 2**63, less what a projection leaves out, where a size is not known."""
+
+_DESCRIPTION: Final = "spark.job.description"
 
 _STAGED: Final = "segments"
 
@@ -79,11 +82,12 @@ def foreach_batch(
         plans = [
             (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
         ]
-        staged = [
-            segment
-            for frame, plan, topic in plans
-            for segment in ways.stage(with_row_hashes(frame, plan, topic), plan, topic)
-        ]
+        with _topics_on_pages(rows, [topic for topic in frames if topic is not None]):
+            staged = [
+                segment
+                for frame, plan, topic in plans
+                for segment in ways.stage(with_row_hashes(frame, plan, topic), plan, topic)
+            ]
         transactional_id = parsed.transactional_id or f"spark-{writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
@@ -113,6 +117,22 @@ def _identity(rows: DataFrame) -> tuple[str, str]:
             "query_id that stays the same over restarts"
         )
     return query_id, context.getLocalProperty(RUN_ID) or ""
+
+
+@contextmanager
+def _topics_on_pages(rows: DataFrame, topics: Sequence[str]) -> Iterator[None]:
+    """Have Spark's pages name the topics with the jobs that stage rows for them, after the query's own description."""
+    context = getattr(rows.sparkSession, "_sc", None)
+    if context is None or not topics:
+        yield
+        return
+    description = context.getLocalProperty(_DESCRIPTION)
+    words = [*([] if description is None else [description]), f"txnlog topics = {', '.join(topics)}"]
+    context.setLocalProperty(_DESCRIPTION, "<br/>".join(words))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, description)
 
 
 class _Ways:
