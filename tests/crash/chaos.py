@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -136,13 +136,23 @@ class _Worker:
 
 
 def _stopped(pid: int) -> bool:
-    """Pauses a process; False if it has ended."""
+    """Pause all threads of a process: one may be in a call of the disk, and ends it first. False if it has ended."""
     os.kill(pid, signal.SIGSTOP)
     while True:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state in "TtZX":
-            return state in "Tt"
+        states = _states_of_threads(pid)
+        if states.get(pid, "Z") in "ZX":
+            return False
+        if set(states.values()) <= set("Tt"):
+            return True
         time.sleep(0.001)
+
+
+def _states_of_threads(pid: int) -> dict[int, str]:
+    states = {}
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            states[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()[0]
+    return states
 
 
 class ChaosRun:
