@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 
 from sparktxn.format import names
 from sparktxn.format.manifest import encode_manifest
+from sparktxn.format.schema import OFFSET_COLUMN
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment, stored_schema
 from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock
-from sparktxn.values.structs import NO_TRANSACTION, AbortedTransaction, ManifestRef, SegmentRef, TopicState
+from sparktxn.values.structs import (
+    NO_TRANSACTION,
+    AbortedTransaction,
+    CompactedSegment,
+    ManifestRef,
+    SegmentRef,
+    TopicState,
+)
 
 _numbers = count(1)
 
@@ -171,6 +180,30 @@ class PartitionLog:
             segments=tuple(self.segments),
             aborted=tuple(self.aborted),
         )
+
+
+def compacted(**options: Any) -> PartitionLog:
+    """Offsets 0 to 5 and 6 to 9 in one file, of which a compaction has left 0, 2, 5 and 6, 8."""
+    left, times, rows_of_first = [0, 2, 5, 6, 8], [10, 30, 20, 40, 60], 3
+    log = PartitionLog(memory_store(), **options)
+    column = RECORD_SCHEMA.field("timestamp")
+    table = pa.table({column.name: pa.array(times, pa.int64()).cast(column.type), OFFSET_COLUMN: left})
+    data = encode_segment(table, segment_format="parquet", compression="zstd")
+    name = names.merged_segment_file(0, token())
+    log.objects.put(log.folder + name, data)
+    for base, end, first_row, row_count in ((0, 6, 0, rows_of_first), (6, 10, rows_of_first, 2)):
+        some = times[first_row : first_row + row_count]
+        log.segments.append(
+            CompactedSegment(
+                *(name, base, end - base, len(data), checksum(data), 2, 1, 0, 0, NO_TRANSACTION, min(some), max(some)),
+                committed_entry=2,
+                first_row=first_row,
+                file_records=len(left),
+                row_count=row_count,
+            )
+        )
+    log.end = 10
+    return log
 
 
 def read_view(*partitions: PartitionView) -> ReadView:

@@ -2,20 +2,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
-from sparktxn.format.schema import OFFSET_COLUMN
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.log.follow.confirm import write_horizon
 from sparktxn.process.clock import SystemClock
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.values.structs import NO_TRANSACTION, AbortedTransaction, CompactedSegment
+from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
-from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, token
+from tests.unit.scan.log_builder import CountingStore, PartitionLog, compacted, memory_store
 
 
 def three_segments(**options: Any) -> PartitionLog:
@@ -26,30 +23,6 @@ def three_segments(**options: Any) -> PartitionLog:
     log.append(3, timestamps=[60, 40, 70])
     log.control()
     log.append(3, timestamps=[50, 80, 90])
-    return log
-
-
-def compacted(**options: Any) -> PartitionLog:
-    """Offsets 0 to 5 and 6 to 9 in one file, of which a compaction has left 0, 2, 5 and 6, 8."""
-    left, times, rows_of_first = [0, 2, 5, 6, 8], [10, 30, 20, 40, 60], 3
-    log = PartitionLog(memory_store(), **options)
-    column = RECORD_SCHEMA.field("timestamp")
-    table = pa.table({column.name: pa.array(times, pa.int64()).cast(column.type), OFFSET_COLUMN: left})
-    data = encode_segment(table, segment_format="parquet", compression="zstd")
-    name = names.merged_segment_file(0, token())
-    log.objects.put(log.folder + name, data)
-    for base, end, first_row, row_count in ((0, 6, 0, rows_of_first), (6, 10, rows_of_first, 2)):
-        some = times[first_row : first_row + row_count]
-        log.segments.append(
-            CompactedSegment(
-                *(name, base, end - base, len(data), checksum(data), 2, 1, 0, 0, NO_TRANSACTION, min(some), max(some)),
-                committed_entry=2,
-                first_row=first_row,
-                file_records=len(left),
-                row_count=row_count,
-            )
-        )
-    log.end = 10
     return log
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -8,12 +9,15 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
 from sparktxn.format import names
 from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, segments_between
+from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, rows_at_most, segments_between
+from sparktxn.scan.reader import read
+from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
 from sparktxn.values.structs import AbortedTransaction, TopicState
 from tests.each import each
-from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
+from tests.unit.scan.log_builder import CountingStore, PartitionLog, compacted, memory_store, read_view
 
 KEY = ("orders", 0)
+INTERNAL = INTERNAL_TOPICS[min(INTERNAL_TOPICS)]
 
 
 def plan(log: PartitionLog, start: int, end: int, **options: object) -> list[ReadTask]:
@@ -294,3 +298,29 @@ def test_a_limit_is_shared_out_as_kafkas_connector_does(rows_max: int, ends: lis
     assert found == {key: (start, end) for (key, (start, _)), end in zip(ranges.items(), ends, strict=True)}
     with pytest.raises(ConfigurationError):
         ranges_within(view, ranges, 0)
+
+
+def test_offsets_of_a_tasks_rows_are_known_without_reading_them() -> None:
+    log = PartitionLog(memory_store())
+    log.append(3)
+    log.append(4, 5)
+    log.append(2)
+    log.aborted = [AbortedTransaction(5, 4, 5, 6)]
+    (task,) = plan(log, 1, 8)
+    assert [*task.kept_offsets(lambda _: [])] == [(1, 3), (3, 4), (6, 7), (7, 8)]
+
+
+def test_offsets_of_rows_that_a_compaction_has_left_are_read() -> None:
+    log = compacted()
+    log.append(2)
+    (task,) = plan(log, 1, 11)
+    assert [*task.kept_offsets(partial(read, log.objects))] == [(2, 3), (5, 6), (6, 7), (8, 9), (10, 11)]
+
+
+def test_rows_are_counted_by_offsets_and_of_an_internal_topic_by_entries() -> None:
+    log = PartitionLog(memory_store())
+    log.append(9)
+    history = PartitionView(INTERNAL, 0, 9, 0, first_offset(9), first_offset(9), (), (), ())
+    view = read_view(log.view(), history)
+    asked = {KEY: (2, 7), (INTERNAL.name, 0): (first_offset(3), first_offset(6))}
+    assert rows_at_most(view, asked) == 5 + 3
