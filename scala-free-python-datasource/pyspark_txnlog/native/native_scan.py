@@ -120,7 +120,7 @@ def frame_of(
     for files in _by_topic(merged, lambda file: file.task.topic):
         frames += _merged_rows(spark, files, schema)
     if rest:
-        frames.append(_other_rows(spark, rest, options, schema))
+        frames.append(_other_rows(spark, rest, options, schema, frames))
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
 
 
@@ -283,12 +283,19 @@ def _with_shared(
     return rows.withColumns(found)
 
 
-def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
-    """Return the rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
+def _other_rows(
+    spark: SparkSession, tasks: list[ReadTask], options: ReadOptions, schema: StructType, others: Sequence[DataFrame]
+) -> DataFrame:
+    """Return the rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers.
+
+    They are to be added to the rows of `others`.
+    """
     target = arrow_of(schema)
     few = _few_rows(tasks, options, target)
     if few is not None:
-        return spark.createDataFrame(few, schema)
+        rows = spark.createDataFrame(few, schema)
+        # explain() shows the names of columns, and a union has those of its first part.
+        return rows.toDF(_shown("driver_has_read", tasks), *schema.fieldNames()[1:]) if others else rows
 
     @one_line_errors
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -297,17 +304,17 @@ def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions
                 yield from read_partition(TaskPartition(pickle.loads(task)), options, target)
 
     # explain() shows the name of the function.
-    read.__name__ = _shown(tasks)
+    read.__name__ = _shown("python_reads", tasks)
     table = pa.table({"task": pa.array([pickle.dumps(task) for task in tasks], pa.binary())})
     return spark.createDataFrame(table).mapInArrow(read, schema)
 
 
-def _shown(tasks: Sequence[ReadTask]) -> str:
-    """Return what Python reads, and why, as one word."""
+def _shown(who: str, tasks: Sequence[ReadTask]) -> str:
+    """Return what Python reads, and why, as one word that begins with `who`."""
     rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task in tasks for segment in task.segments)
     reasons = unfit_segments(tasks)
     counted = [f"{count}_{reason}" for reason, count in sorted(reasons.items())]
-    return "_".join(["python_reads", *counted, *([] if "computed" in reasons else [f"{rows}_rows"])])
+    return "_".join([who, *counted, *([] if "computed" in reasons else [f"{rows}_rows"])])
 
 
 def _few_rows(tasks: Iterable[ReadTask], options: ReadOptions, target: pa.Schema) -> pa.Table | None:
