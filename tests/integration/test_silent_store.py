@@ -84,13 +84,15 @@ class Quiet:
         self.store = Store.open(self.uri)
         self.store.create_topic("t")
         self.admin = AdminClient({"bootstrap.servers": self.uri})
+        self.producers: list[Producer] = []
         producer = self.producer()
         producer.produce("t", b"one")
         producer.close()
 
     def producer(self, transactional_id: str | None = None, **settings: Any) -> Producer:
         given = {"bootstrap.servers": self.uri} | {name.replace("_", "."): value for name, value in settings.items()}
-        return Producer(given | ({"transactional.id": transactional_id} if transactional_id else {}))
+        self.producers.append(Producer(given | ({"transactional.id": transactional_id} if transactional_id else {})))
+        return self.producers[-1]
 
     def producer_of(self, value: str) -> None:
         """Stores a record."""
@@ -126,6 +128,9 @@ class Quiet:
         return consumer
 
     def close(self) -> None:
+        # What the silence kept from being stored is given up here, else the end of the interpreter reports it.
+        for producer in self.producers:
+            producer.close(0)
         take_log_back(self.uri)
         self.background.close(0)
 
