@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -101,3 +102,16 @@ def test_every_stored_format_is_in_the_protocol() -> None:
     formats = sorted(path.stem for path in (ROOT / "sparktxn" / "format").glob("*.py") if path.stem != "__init__")
     missing = [name for name in formats if not any(f"`format/{name}.py`" in heading for heading in headings)]
     assert not missing
+
+
+INTERNALS = "scala-free-python-datasource/pyspark_txnlog/connecting/internals.py"
+PRIVATE_TO_SPARK = re.compile(
+    r"\b_(?:sc|jvm|jdf|jsc|jc|jsparkSession|active_spark_context|getJavaStorageLevel)\b"
+    r"|\borg\.apache\.|\bpy4j\b|\bpyspark\.sql\.(?:classic|worker)\b|\bsql\.streaming\.queryId|\bsql\.batchId"
+)
+
+
+def test_one_module_knows_what_is_inside_spark() -> None:
+    connector = {name_of(path): path.read_text() for path in PACKAGES[1].rglob("*.py")}
+    knowing = [name for name, text in connector.items() if PRIVATE_TO_SPARK.search(text)]
+    assert knowing == [INTERNALS]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors
+from pyspark_txnlog.connecting.internals import context_of
 from pyspark_txnlog.connecting.sessions import check_session
 from sparktxn.errors import KafkaException, StoreUnavailable
 
@@ -44,7 +45,7 @@ def run_on(spark: SparkSession) -> RunTasks:
         TypeError: it is something else.
     """
     check_session(spark)
-    context = getattr(spark, "_sc", None)
+    context = context_of(spark)
 
     def run(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
         if not tasks:

@@ -67,7 +67,7 @@ def test_update_mode_and_a_column_of_topics(spark: SparkSession, store: Store, t
 def test_a_frame_of_spark_connect_is_written_by_the_sink(
     spark: SparkSession, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(written, "ClassicDataFrame", type(None))
+    monkeypatch.setattr(written, "is_classic", lambda frame: False)
     store.create_topic("t", 1)
     spark.range(3).write.parquet(str(tmp_path / "rows"))
     rows = spark.readStream.schema("id long").parquet(str(tmp_path / "rows")).selectExpr("string(id) value")

@@ -16,9 +16,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.connecting import internals, stores
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
-from pyspark_txnlog.writing import batch_writer, stream_writer
+from pyspark_txnlog.writing import batch_writer
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Store
 from sparktxn.testing.faultproxy import FaultProxy
@@ -40,7 +40,7 @@ class Driver:
 
     def worker(self, name: str) -> None:
         self.patch.setattr(stores, "_stores", self.handles[name])
-        modules = {"plan": stream_writer._PLANNING_WORKER, "commit": stream_writer._COMMITTING_WORKER}
+        modules = {"plan": internals.PLANNING_WORKER, "commit": internals.COMMITTING_WORKER}
         for module in modules.values():
             self.patch.delitem(sys.modules, module, raising=False)
         self.patch.setitem(sys.modules, modules[name], ModuleType(modules[name]))

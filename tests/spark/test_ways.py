@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
 from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.connecting.internals import planned_bytes
 from pyspark_txnlog.writing import foreach
-from pyspark_txnlog.writing.heldrows import HeldRows, planned_bytes
+from pyspark_txnlog.writing.heldrows import HeldRows
 from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
 from tests.spark.sessions import values
 

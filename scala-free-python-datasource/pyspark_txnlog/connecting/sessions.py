@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from pyspark_txnlog.connecting.internals import context_of, is_stopped, running_python
 from sparktxn import ConfigurationError
 from sparktxn.values import arguments
 
@@ -62,13 +63,12 @@ def session(
     master = arguments.text_or_none("master", master)
     app_name = arguments.text_or_none("app_name", app_name)
     _choose_python(given)
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    running = SparkContext._active_spark_context
-    if running is not None and running.pythonExec != os.environ[_WORKER]:
+    running = running_python()
+    if running is not None and running != os.environ[_WORKER]:
         raise ConfigurationError(
-            f"a Spark session is running whose workers use {running.pythonExec!r}, not {os.environ[_WORKER]!r}: stop "
+            f"a Spark session is running whose workers use {running!r}, not {os.environ[_WORKER]!r}: stop "
             "it first, and let session() build it"
         )
     builder = SparkSession.builder
@@ -130,8 +130,7 @@ def check_session(spark: object) -> None:
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(spark).__mro__}
     if kinds.isdisjoint(_SESSIONS):
         raise TypeError(f"spark is {arguments.described(spark)}: expected a SparkSession")
-    context = getattr(spark, "_sc", None)
-    if getattr(spark, "is_stopped", False) if context is None else context._jsc is None:
+    if is_stopped(spark):
         raise RuntimeError("this Spark session is stopped: build another one")
 
 
@@ -150,5 +149,5 @@ def parallelism_of(spark: SparkSession) -> int:
         if not value.isdecimal() or int(value) < 1:
             raise ConfigurationError(f"setting {setting} is {value!r}: expected a whole number from 1")
         return int(value)
-    context = getattr(spark, "_sc", None)
+    context = context_of(spark)
     return 1 if context is None else int(context.defaultParallelism)

@@ -17,15 +17,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, DoubleType, FloatType, LongType, StructType
 
+from pyspark_txnlog.connecting.internals import has_file_system, known_nullable, optimized
 from pyspark_txnlog.connecting.sessions import check_session
 from sparktxn import ConfigurationError
 from sparktxn.values import arguments
@@ -127,18 +126,13 @@ def _with_modification_times(rows: DataFrame) -> DataFrame:
     In other plans Spark keeps all of `_metadata`, also for queries that use nothing of it. The Parquet reader would
     number the rows of every `count()`, one by one.
     """
-    session = rows.sparkSession
-    rows = rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET))
-    jvm = session._jvm
-    assert jvm is not None  # narrows the type: a classic session has one
-    plan = rows._jdf.queryExecution().optimizedPlan()
-    relation = StructType.fromJson(json.loads(plan.collectLeaves().head().schema().json()))
+    with_offsets, relation = optimized(rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET)))
     if relation[_METADATA].dataType.simpleString() != f"struct<{_MODIFICATION_TIME}:timestamp>":
         raise ConfigurationError(
             "the session's optimizer does not leave out unused parts of _metadata: expected the rule SchemaPruning not "
-            f"to be among the setting {_EXCLUDED_RULES}, which is {session.conf.get(_EXCLUDED_RULES, '')!r}"
+            f"to be among the setting {_EXCLUDED_RULES}, which is {rows.sparkSession.conf.get(_EXCLUDED_RULES, '')!r}"
         )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    return with_offsets
 
 
 def unskipped(spark: SparkSession, column: Column, data_type: DataType) -> Column:
@@ -148,14 +142,7 @@ def unskipped(spark: SparkSession, column: Column, data_type: DataType) -> Colum
     file has -0.0 and 0.0 as two values, and to Spark they are equal. The column's values stay as they are: its
     expression is none that Spark's Parquet reader takes conditions on.
     """
-    if not _has_fractions(data_type):
-        return column
-    jvm = spark._jvm
-    assert jvm is not None  # narrows the type: a classic session has one
-    made = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    known: Any = column
-    wrapped = jvm.org.apache.spark.sql.catalyst.expressions.KnownNullable(made.expression(known._jc))
-    return ClassicColumn(made.column(wrapped))
+    return known_nullable(spark, column) if _has_fractions(data_type) else column
 
 
 def _has_fractions(data_type: DataType) -> bool:
@@ -239,13 +226,9 @@ def check_file_system(spark: SparkSession, store_uri: str, called: str) -> None:
         ConfigurationError: Spark's class path has no Hadoop file system for the address.
     """
     scheme = spark_uri(store_uri).partition("://")[0]
-    jvm, context = spark._jvm, spark._jsc
-    try:
-        assert jvm is not None  # narrows the type: a classic session has one
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, context.hadoopConfiguration())
-    except Py4JJavaError:  # for a scheme that Hadoop does not know, or a class that is not there
+    if not has_file_system(spark, scheme):
         jar = " (hadoop-aws, and the AWS SDK that it names)" if scheme == "s3a" else ""
         raise ConfigurationError(
             f"{called} has Spark itself open {scheme}://, and Spark's class path has no Hadoop file system for it"
             f'{jar}: add one with spark.jars.packages, or use format("txnlog"), which needs none'
-        ) from None
+        )

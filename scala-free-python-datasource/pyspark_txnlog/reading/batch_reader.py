@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.internals import takes_filters
 from pyspark_txnlog.connecting.stores import open_store
 from pyspark_txnlog.options.asof import AsOfPoint
 from pyspark_txnlog.options.bounds import check_ranges, resolved
@@ -59,8 +59,6 @@ _BATCH_ROWS: Final = 10_000
 
 _TASK_ROWS_MIN: Final = 50_000
 """A task with fewer rows costs more than it saves; a full segment has as many by default."""
-
-_PUSH_DOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _SCANS_ARE_PLANNED_APART: Final = hasattr(DataSourceReader, "pushLimit")
 """Whether each scan of a DataFrame keeps its own plan, as in releases of Spark whose readers take limits, too.
@@ -105,7 +103,7 @@ def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | N
     and unfiltered actions on one DataFrame are then planned apart, so without a pinned view they could differ.
     Where scans share a plan, no reader takes filters.
     """
-    if _PUSH_DOWN_WORKER in sys.modules and _SCANS_ARE_PLANNED_APART and pinned is not None:
+    if takes_filters() and _SCANS_ARE_PLANNED_APART and pinned is not None:
         return FilteringTxnLogReader(options, schema, pinned)
     return TxnLogReader(options, schema, pinned)
 

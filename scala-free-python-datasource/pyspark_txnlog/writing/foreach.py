@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors
+from pyspark_txnlog.connecting.internals import QUERY_ID, RUN_ID, context_of, planned_bytes
 from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows
-from pyspark_txnlog.writing.heldrows import HeldRows, planned_bytes
+from pyspark_txnlog.writing.heldrows import HeldRows
 from pyspark_txnlog.writing.rowhashes import ROW_HASH, HashedRows, with_row_hashes
-from pyspark_txnlog.writing.stream_writer import QUERY_ID, RUN_ID
 from sparktxn import ConfigurationError, SinkCommit
 from sparktxn.values import arguments
 
@@ -109,7 +109,7 @@ def _checked(frames: object) -> dict[str | None, DataFrame]:
 
 def _identity(rows: DataFrame) -> tuple[str, str]:
     """Return the id of the query and of its run, which Spark sets for the thread that calls a `foreachBatch`."""
-    context = getattr(rows.sparkSession, "_sc", None)
+    context = context_of(rows.sparkSession)
     query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
     if context is None or query_id is None:
         raise ConfigurationError(
@@ -122,7 +122,7 @@ def _identity(rows: DataFrame) -> tuple[str, str]:
 @contextmanager
 def _topics_on_pages(rows: DataFrame, topics: Sequence[str]) -> Iterator[None]:
     """Have Spark's pages name the topics with the jobs that stage rows for them, after the query's own description."""
-    context = getattr(rows.sparkSession, "_sc", None)
+    context = context_of(rows.sparkSession)
     if context is None or not topics:
         yield
         return
@@ -132,7 +132,7 @@ def _topics_on_pages(rows: DataFrame, topics: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLocalProperty(_DESCRIPTION, description)
+        context.setLocalProperty(_DESCRIPTION, description)  # type: ignore[arg-type] # None takes it away
 
 
 class _Ways:

@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark import RDD, StorageLevel
-from pyspark.serializers import NoOpSerializer
 from pyspark.sql import functions as F
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType
 
+from pyspark_txnlog.connecting.internals import ArrowRows
 from pyspark_txnlog.options.spark_columns import is_scalar, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-__all__ = ["HeldRows", "planned_bytes"]
+__all__ = ["HeldRows"]
 
 _LARGE_TYPES: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _SIZE: Final = "__txnlog_size"
@@ -35,20 +33,6 @@ _NESTED_FACTOR: Final = 8
 """How many times the length of its text a nested value takes at most: a number of one digit and a comma take 16."""
 
 
-def planned_bytes(frame: DataFrame) -> int | None:
-    """Return what Spark's plan says of the size of `frame`; None where its rows cannot be held.
-
-    That is so with Spark Connect, whose driver is another process. A frame with observed metrics must be the action
-    that reports them. Spark says an enormous number where a source does not know.
-    """
-    if not isinstance(frame, ClassicDataFrame):
-        return None
-    execution: Any = frame._jdf.queryExecution()
-    if not execution.observedMetrics().isEmpty():
-        return None
-    return int(execution.optimizedPlan().stats().sizeInBytes())
-
-
 class HeldRows:
     """The rows of a frame as Arrow batches, in the memory and on the disks of Spark's executors until `close`."""
 
@@ -56,37 +40,26 @@ class HeldRows:
         self._schema = to_arrow_schema(
             frame.schema, timezone="UTC", prefers_large_types=str(frame.sparkSession.conf.get(_LARGE_TYPES)) == "true"
         )
-        self._context = frame.sparkSession.sparkContext
         lengths = " + ".join(["0L", *(length for field in frame.schema for length in _length(field))])
         fixed = f"count(*) * {_FIXED_BYTES * len(frame.columns)}"
-        measured = frame.observe(_SIZE, F.expr(f"{fixed} + coalesce(sum({lengths}), 0) bytes"))
-        self._measured: Any = measured._jdf
-        level = self._context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)
-        self._batches = self._measured.toArrowBatchRdd().toJavaRDD().persist(level)
+        self._held = ArrowRows(frame.observe(_SIZE, F.expr(f"{fixed} + coalesce(sum({lengths}), 0) bytes")))
 
     def size_bytes(self) -> int | None:
         """Compute the rows; return how many bytes they are at most, or None if Spark has not measured them."""
-        if self._batches.count() == 0:
-            return 0
-        # Executors report it with the end of each task. Spark's record of what is held comes later.
-        found = self._measured.queryExecution().observedMetrics().get(_SIZE)
-        return None if found.isEmpty() else int(found.get().getLong(0))
+        return 0 if self._held.count() == 0 else self._held.observed(_SIZE)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return all rows, in their order, in the memory of this process."""
-        return _decoded(self._messages().collect(), self._schema)
+        return _decoded(self._held.messages().collect(), self._schema)
 
     def staged_by(self, stage: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> list[Any]:
         """Return what `stage` yields of the rows in tasks of Python, which read them where they are held."""
         schema = self._schema
-        return self._messages().mapPartitions(lambda messages: stage(_decoded(messages, schema))).collect()
+        return self._held.messages().mapPartitions(lambda messages: stage(_decoded(messages, schema))).collect()
 
     def close(self) -> None:
         """Let the rows go."""
-        self._batches.unpersist(False)
-
-    def _messages(self) -> RDD[bytes]:
-        return RDD(self._batches, self._context, NoOpSerializer())
+        self._held.close()
 
 
 def _length(field: StructField) -> list[str]:

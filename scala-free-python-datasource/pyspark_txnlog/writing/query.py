@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
+from pyspark_txnlog.connecting.internals import is_classic
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.foreach import foreach_batch
@@ -48,7 +48,7 @@ def write_stream(
     if topic is not None:
         given["topic"] = arguments.text("topic", topic)
     checkpoint = WriteOptions.parse(given, WRITE_STREAM).checkpoint
-    if not isinstance(df, ClassicDataFrame):
+    if not is_classic(df):
         return df.writeStream.format("txnlog").options(**given)
     del given["path"]
     writer = df.writeStream.foreachBatch(foreach_batch(uri, **given))

@@ -6,15 +6,15 @@ query wrote them. Spark makes new writer objects for every step, so all of this 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.internals import BATCH_ID, QUERY_ID, RUN_ID, only_commits
 from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment
 
-__all__ = ["QUERY_ID", "RUN_ID", "StagedMicroBatch", "TxnLogStreamWriter"]
-
-QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
-RUN_ID: Final = "spark.jobGroup.id"
-_COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
-_PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
+__all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
 
 
 class StagedMicroBatch(StagedRows):
@@ -50,13 +44,13 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._plan = None if _is_committing() else prepare_write(options, schema)
+        self._plan = None if only_commits() else prepare_write(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
         segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
-        return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(_BATCH_ID)))
+        return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Name all that the tasks have uploaded in one entry; a micro-batch that is committed already changes nothing.
@@ -83,11 +77,6 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
-
-
-def _is_committing() -> bool:
-    """Return True in the process that only commits: it needs no plan, and no request to the store to make one."""
-    return _COMMITTING_WORKER in sys.modules and _PLANNING_WORKER not in sys.modules
 
 
 def _property(name: str) -> str:

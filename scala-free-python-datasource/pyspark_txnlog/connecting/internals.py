@@ -1,0 +1,237 @@
+"""All that the connector takes from inside Spark: its objects in the JVM, and names that its documents do not promise.
+
+They are those of Spark 4.3, the version that the tests run with. Another version may have moved them: then reads and
+writes that Spark does by itself fail with an error, and ``format("txnlog")`` works on.
+
+* Of pyspark: `_sc`, `_jsc`, `_jvm`, `_jdf`, `_jc`, `_jsparkSession`, the context that is active, the classes of
+  `pyspark.sql.classic`, and an `RDD` around one of the JVM.
+* Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`.
+* Of Hadoop: `FileSystem.getFileSystemClass`.
+* Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
+
+`native/file_index.py` writes the lists of files that Spark's streaming file sink has, and needs nothing from inside.
+
+A session of Spark Connect has none of it, as its driver is another process. There `context_of` and `planned_bytes` are
+None and `is_classic` is False; nothing else may be called. Spark's client without a JVM lacks py4j and the classic
+classes, so functions import them when they are called.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "BATCH_ID",
+    "COMMITTING_WORKER",
+    "PLANNING_WORKER",
+    "QUERY_ID",
+    "RUN_ID",
+    "ArrowRows",
+    "arrays",
+    "context_of",
+    "has_file_system",
+    "is_classic",
+    "is_stopped",
+    "item",
+    "known_nullable",
+    "only_commits",
+    "optimized",
+    "place_in_sorted",
+    "planned_bytes",
+    "running_python",
+    "takes_filters",
+]
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+"""Local properties of a micro-batch's tasks, and of the thread that calls a `foreachBatch`."""
+
+PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
+COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+_FILTERING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """Return the session's context; None with Spark Connect."""
+    context: SparkContext | None = getattr(spark, "_sc", None)
+    return context
+
+
+def is_stopped(spark: object) -> bool:
+    """Return whether a session is stopped, of Spark Connect or not."""
+    context = getattr(spark, "_sc", None)
+    return bool(getattr(spark, "is_stopped", False) if context is None else context._jsc is None)
+
+
+def running_python() -> str | None:
+    """Return the Python that the workers of this process's running session use; None if none runs."""
+    from pyspark import SparkContext
+
+    running = SparkContext._active_spark_context
+    return None if running is None else running.pythonExec
+
+
+def only_commits() -> bool:
+    """Return True in the process that only commits micro-batches: it needs no plan, and no request to make one."""
+    return COMMITTING_WORKER in sys.modules and PLANNING_WORKER not in sys.modules
+
+
+def takes_filters() -> bool:
+    """Return True in the process that offers the conditions of a batch read to its reader."""
+    return _FILTERING_WORKER in sys.modules
+
+
+def has_file_system(spark: SparkSession, scheme: str) -> bool:
+    """Return whether Spark's class path has a Hadoop file system for addresses that begin with `scheme`."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        _jvm(spark).org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())
+    except Py4JJavaError:  # for a scheme that Hadoop does not know, or a class that is not there
+        return False
+    return True
+
+
+def is_classic(frame: DataFrame) -> bool:
+    """Return whether the driver of `frame` is this process."""
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    return isinstance(frame, ClassicDataFrame)
+
+
+def planned_bytes(frame: DataFrame) -> int | None:
+    """Return what Spark's plan says of the size of `frame`; None where its rows cannot be held.
+
+    That is so with Spark Connect, whose driver is another process. A frame with observed metrics must be the action
+    that reports them. Spark says an enormous number where a source does not know.
+    """
+    if not is_classic(frame):
+        return None
+    execution: Any = frame._jdf.queryExecution()
+    if not execution.observedMetrics().isEmpty():
+        return None
+    return int(execution.optimizedPlan().stats().sizeInBytes())
+
+
+def optimized(rows: DataFrame) -> tuple[DataFrame, StructType]:
+    """Return `rows` by the plan that Spark's optimizer makes of them, and the columns of that plan's first leaf."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    session = rows.sparkSession
+    plan = rows._jdf.queryExecution().optimizedPlan()
+    leaf = StructType.fromJson(json.loads(plan.collectLeaves().head().schema().json()))
+    made = _jvm(session).org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    return DataFrame(made, session), leaf
+
+
+def known_nullable(spark: SparkSession, column: Column) -> Column:
+    """Return a column with the same values, by an expression that Spark's readers of files take no conditions on."""
+    made = _jvm(spark).org.apache.spark.sql.catalyst.expressions.KnownNullable
+    return _column(spark, made(_expression(spark, column)))
+
+
+def arrays(spark: SparkSession, columns: Sequence[pa.Array]) -> list[Any]:
+    """Return literals of Spark's, each an array with one of `columns`: they pass the border to the JVM as one row."""
+    lists = {str(place): _in_a_list(column) for place, column in enumerate(columns)}
+    row = spark.createDataFrame(pa.table(lists))
+    [stored] = row._jdf.queryExecution().executedPlan().executeCollect()
+    types = row._jdf.schema()
+    literal = _jvm(spark).org.apache.spark.sql.catalyst.expressions.Literal
+    return [literal(stored.getArray(place).copy(), types.apply(place).dataType()) for place in range(len(columns))]
+
+
+def _in_a_list(items: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
+
+
+def item(spark: SparkSession, array: Any, place: Column) -> Column:
+    """Return the item of one of `arrays`: null where it has no such place, whatever the session says."""
+    made = _jvm(spark).org.apache.spark.sql.catalyst.expressions.GetArrayItem
+    return _column(spark, made(array, _expression(spark, place), False))
+
+
+def place_in_sorted(spark: SparkSession, array: Any, start: Column, end: Column, sought: Column) -> Column:
+    """Return where Java's binary search finds `sought` in one of `arrays`, sorted whole numbers, from `start` to `end`.
+
+    Of a number between two items it is -(the place of the second) - 1.
+    """
+    jvm = _jvm(spark)
+    expressions, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
+    class_of = jvm.java.lang.Class.forName
+    sorted_items = expressions.Literal(array.value().toLongArray(), types.ObjectType(class_of("[J")))
+    given = [sorted_items, *(_expression(spark, column) for column in (start, end, sought))]
+    sequence = jvm.PythonUtils.toSeq
+    search = expressions.objects.StaticInvoke(
+        class_of("java.util.Arrays"),
+        types.DataTypes.IntegerType,
+        "binarySearch",
+        sequence(given),
+        sequence([]),
+        True,  # null for a null
+        False,  # and only then
+        True,  # deterministic
+        jvm.scala.Option.empty(),
+    )
+    return _column(spark, search)
+
+
+class ArrowRows:
+    """The rows of a frame as messages of Arrow batches, which Spark's executors hold once they are computed."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        from pyspark import StorageLevel
+
+        self._context = frame.sparkSession.sparkContext
+        self._frame: Any = frame._jdf
+        level = self._context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)
+        self._messages = self._frame.toArrowBatchRdd().toJavaRDD().persist(level)
+
+    def count(self) -> int:
+        """Compute the rows; return how many messages they are."""
+        return int(self._messages.count())
+
+    def observed(self, name: str) -> int | None:
+        """Return the first metric of the observation `name`, a whole number; None if Spark has not measured it.
+
+        Executors report it with the end of each task. Spark's record of what is held comes later.
+        """
+        found = self._frame.queryExecution().observedMetrics().get(name)
+        return None if found.isEmpty() else int(found.get().getLong(0))
+
+    def messages(self) -> RDD[bytes]:
+        """Return the messages."""
+        from pyspark import RDD
+        from pyspark.serializers import NoOpSerializer
+
+        return RDD(self._messages, self._context, NoOpSerializer())
+
+    def close(self) -> None:
+        """Let the rows go."""
+        self._messages.unpersist(False)
+
+
+def _expression(spark: SparkSession, column: Column) -> Any:
+    classic: Any = column
+    return _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.expression(classic._jc)
+
+
+def _column(spark: SparkSession, expression: Any) -> Column:
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    return ClassicColumn(_jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return cast(Any, spark._jvm)
