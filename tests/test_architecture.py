@@ -115,3 +115,71 @@ def test_one_module_knows_what_is_inside_spark() -> None:
     connector = {name_of(path): path.read_text() for path in PACKAGES[1].rglob("*.py")}
     knowing = [name for name, text in connector.items() if PRIVATE_TO_SPARK.search(text)]
     assert knowing == [INTERNALS]
+
+
+INTERNAL_TOPICS_SEAM = {
+    "sparktxn/state/internal.py",
+    "sparktxn/log/views/historyview.py",
+    "sparktxn/scan/internalrows.py",
+}
+NAMES_OF_INTERNAL_TOPICS = {
+    "HistoryView",
+    "INTERNAL_TOPICS",
+    "INTERNAL_TOPIC_IDS",
+    "internal_messages",
+    "internal_partitions",
+    "is_internal",
+    "offset_for_time_in_history",
+    "read_history",
+    "refuse_change",
+    "with_history",
+}
+PLACES_THAT_KNOW_INTERNAL_TOPICS = {
+    "scala-free-python-datasource/pyspark_txnlog/native/counts.py _tasks",
+    "scala-free-python-datasource/pyspark_txnlog/reading/views.py open_view_of_existing",
+    "scala-free-python-datasource/pyspark_txnlog/writing/batch_writer.py prepare_write",
+    "sparktxn/admin/records.py _newest_by_time",
+    "sparktxn/admin/records.py delete_records",
+    "sparktxn/cli/reading.py _Reader._last",
+    "sparktxn/cli/verbs/files.py files",
+    "sparktxn/cli/verbs/topics.py list_topics",
+    "sparktxn/consumer/messages.py messages_of",
+    "sparktxn/consumer/polling.py Reading._pass_over",
+    "sparktxn/log/views/known.py KnownState.changeable_topic",
+    "sparktxn/log/views/known.py KnownState.partition_state",
+    "sparktxn/log/views/viewing.py Viewer._capture",
+    "sparktxn/log/views/wholestate.py take_snapshot",
+    "sparktxn/producer/transactionalcalls.py Transactions.expect",
+    "sparktxn/scan/commitorder.py plan_commits",
+    "sparktxn/scan/offsets.py offset_for_time",
+    "sparktxn/scan/plan.py plan_ranges",
+    "sparktxn/scan/reader.py read",
+    "sparktxn/state/recording.py RecordingDelta.history",
+    "sparktxn/state/topics.py check_new_name",
+    "sparktxn/state/topics.py create_topic",
+    "sparktxn/store/expectations.py _topic",
+    "sparktxn/transfer/storeimport.py import_from_store",
+}
+"""Functions outside the seam that treat internal topics apart. The fewer, the better: none is added.
+
+A caller of `log.topic()`, `topic_named`, `topic_names` and `partition_exists` asks about all topics alike.
+"""
+
+
+def uses(node: ast.AST, names: set[str], inside: str = "") -> Iterator[str]:
+    """Yield the dotted names of the functions in which `names` stand, imports aside."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load) and child.id in names:
+            yield inside
+        below = f"{inside}.{child.name}".lstrip(".") if isinstance(child, Definition) else inside
+        yield from uses(child, names, below)
+
+
+def test_internal_topics_stand_behind_one_seam() -> None:
+    known = {
+        f"{module} {place}"
+        for module, tree in trees().items()
+        if module not in INTERNAL_TOPICS_SEAM
+        for place in uses(tree, NAMES_OF_INTERNAL_TOPICS)
+    }
+    assert known == PLACES_THAT_KNOW_INTERNAL_TOPICS

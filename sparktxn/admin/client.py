@@ -41,7 +41,6 @@ from sparktxn.kafka.unsupported import UnsupportedCalls
 from sparktxn.process.clock import in_time
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
-from sparktxn.store.internaltopics import listed
 from sparktxn.values import arguments
 from sparktxn.values.structs import ProducerIdAndEpoch
 
@@ -148,7 +147,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             StoreNotFound: there is no store.
         """
         topic = arguments.text_or_none("topic", topic)
-        return cluster_metadata(self._uri, listed(self._refreshed().topics(), topic), topic)
+        return cluster_metadata(self._uri, self._refreshed().listed_topics(topic), topic)
 
     @in_time("request_timeout", clock_of)
     def describe_topics(

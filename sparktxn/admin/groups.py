@@ -22,7 +22,6 @@ from sparktxn.kafka.groups import (
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, first_offset
 from sparktxn.state.transactions.laststable import last_stable_offset
 from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
@@ -65,7 +64,7 @@ def describe_group(log: Log, uri: str, group_id: str, *, operations: bool) -> Co
         state = ConsumerGroupState.EMPTY if has_offsets else ConsumerGroupState.DEAD
         return ConsumerGroupDescription(group_id, state, node, authorized_operations=authorized)
     members = log.group_members(group_id)
-    names = _topic_names(log)
+    names = log.topic_names()
     return ConsumerGroupDescription(
         group_id,
         _state_of(group, members),
@@ -132,16 +131,12 @@ def _partitions(places: Iterable[tuple[int, int]], names: dict[int, str]) -> lis
     return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)
 
 
-def _topic_names(log: Log) -> dict[int, str]:
-    return {topic.topic_id: topic.name for topic in (*log.topics(), *INTERNAL_TOPICS.values())}
-
-
 def group_lag(log: Log, group_id: str, *, committed: bool) -> list[ConsumerGroupLag]:
     """Return how far a group is behind as last known, by topic and partition, up to the last stable offset.
 
     Without `committed` it is up to the log end.
     """
-    names = _topic_names(log)
+    names = log.topic_names()
     offsets = {(found.topic_id, found.partition): found.offset for found in log.group_offsets(group_id)}
     holders = {
         place: member.member_id
@@ -160,12 +155,10 @@ def group_lag(log: Log, group_id: str, *, committed: bool) -> list[ConsumerGroup
 
 
 def _end_offset(log: Log, topic_id: int, partition: int, *, committed: bool) -> int | None:
-    if topic_id in INTERNAL_TOPIC_IDS:
-        return first_offset(log.entry + 1)
-    found = log.partition(topic_id, partition)
+    found = log.partition_state(topic_id, partition)
     if found is None:
         return None
-    return last_stable_offset(found[0]) if committed else found[0].log_end_offset
+    return last_stable_offset(found) if committed else found.log_end_offset
 
 
 def remove_members(log: Log, group_id: str, instance_ids: Sequence[str] | None) -> list[str]:
@@ -204,7 +197,7 @@ def group_offsets(
         named = topic_partitions("topic_partitions", asked.topic_partitions)
         found = [_offset_of(log, group_id, partition, require_stable) for partition in named]
         return ConsumerGroupTopicPartitions(group_id, found)
-    topic_names = _topic_names(log)
+    topic_names = log.topic_names()
     partitions = [
         TopicPartition(topic_names[found.topic_id], found.partition)
         for found in log.group_offsets(group_id)

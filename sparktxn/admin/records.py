@@ -11,12 +11,12 @@ from sparktxn.format.commands import DeleteRecords
 from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
-from sparktxn.state.internal import is_internal
-from sparktxn.store.internaltopics import refuse_change
+from sparktxn.state.internal import refuse_change
 
 __all__ = ["delete_records", "list_offset"]
 
@@ -74,7 +74,7 @@ def _newest_by_time(
 ) -> ListOffsetsResultInfo:
     """Read segments by their greatest timestamp, the newest first, until no other can hold a newer record."""
     start, end = view.log_start_offset, end_of(view, isolation)
-    if is_internal(view.topic):
+    if isinstance(view, HistoryView):
         return _newest_of_history(log, uri, whole, view)
     segments = segments_between(log.objects, view, start, end)
     best = _NONE

@@ -9,7 +9,6 @@ import pyarrow as pa
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteTopic
-from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.kafka.admin import (
     NewPartitions,
@@ -22,7 +21,7 @@ from sparktxn.kafka.operations import TOPIC_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.stage import newcolumns
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.store.internaltopics import refuse_change
+from sparktxn.state.topics import check_new_name
 from sparktxn.values.structs import TopicState
 
 __all__ = [
@@ -51,8 +50,7 @@ def changeable_topic(log: Log, name: str) -> TopicState:
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TOPIC``: it is internal.
     """
-    refuse_change(name)
-    return existing_topic(log, name)
+    return _existing(log, name, log.changeable_topic(name))
 
 
 def existing_topic(log: Log, name: str) -> TopicState:
@@ -61,7 +59,10 @@ def existing_topic(log: Log, name: str) -> TopicState:
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
     """
-    topic = log.topic(name)
+    return _existing(log, name, log.topic(name))
+
+
+def _existing(log: Log, name: str, topic: TopicState | None) -> TopicState:
     if topic is None:
         known = did_you_mean(name, [topic.name for topic in log.topics()])
         raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist{known}")
@@ -74,8 +75,7 @@ def checked(new: NewTopic, request_id: str) -> CreateTopic:
     Raises:
         KafkaException: ``INVALID_TOPIC``, ``INVALID_PARTITIONS``, ``INVALID_CONFIG``.
     """
-    check_topic_name(new.topic)
-    refuse_change(new.topic)
+    check_new_name(new.topic)
     count = _DEFAULT_PARTITIONS if new.num_partitions == -1 else new.num_partitions
     if not 1 <= count <= PARTITION_COUNT_MAX:
         reason = f"topic {new.topic!r} would have {count} partitions: expected 1 to {PARTITION_COUNT_MAX}"
@@ -139,7 +139,6 @@ def add_columns(log: Log, name: str, schema: pa.Schema, *, validate_only: bool) 
     Raises:
         KafkaException: ``INVALID_CONFIG``, ``UNKNOWN_TOPIC_OR_PARTITION``.
     """
-    refuse_change(name)
     try:
         newcolumns.add_columns(log, name, check_schema(schema), validate_only=validate_only)
     except ConfigurationError as error:

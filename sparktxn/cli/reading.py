@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.records import Record, records_of
 from sparktxn.errors import ViewExpired
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.clock import SystemClock
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask, end_of
-from sparktxn.state.internal import is_internal
 from sparktxn.store import Store, read_task
 
 __all__ = ["Start", "parse_start", "read_topics"]
@@ -115,7 +115,7 @@ class _Reader:
         Ends of transactions take offsets, and some records are not shown: the last offsets may hold none.
         """
         start, end = partition.log_start_offset, self._end(partition)
-        if not count or is_internal(partition.topic):
+        if not count or isinstance(partition, HistoryView):
             return max(start, end - count)
         key, width = (partition.topic.name, partition.partition), _TAIL_OFFSETS + 2 * count
         while True:

@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.cli.failures import WrongUsage
-from sparktxn.consumer.messages import internal_messages_of, messages_of
+from sparktxn.consumer.messages import messages_of
 from sparktxn.kafka.message import TIMESTAMP_LOG_APPEND_TIME, Headers, Message
-from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
 __all__ = ["Printer", "Record", "format_printer", "json_line", "readable", "record_of", "records_of", "unescaped"]
@@ -50,12 +49,8 @@ def record_of(message: Message) -> Record:
 
 def records_of(batch: pa.RecordBatch, topic: str, partition: int) -> Iterator[Record]:
     """Yield the rows of a batch as a reader of the topic gets it."""
-    if topic in INTERNAL_TOPICS:
-        yield from map(record_of, internal_messages_of(batch, topic))
-    elif "_offset" in batch.schema.names:
-        yield from _typed(batch)
-    else:
-        yield from map(record_of, messages_of(batch, topic, partition))
+    messages = messages_of(batch, topic, partition)
+    yield from _typed(batch) if messages is None else map(record_of, messages)
 
 
 def _typed(batch: pa.RecordBatch) -> Iterator[Record]:

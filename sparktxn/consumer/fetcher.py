@@ -22,10 +22,8 @@ from sparktxn.log.views.entryhistory import History
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background
-from sparktxn.scan.internalrows import history_of, read_history
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, is_internal
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["Chunk", "Fetcher"]
@@ -53,7 +51,6 @@ class _OpenRange:
         "_batches",
         "_row",
         "end_offset",
-        "internal",
         "is_read",
         "key",
         "size_bytes",
@@ -66,7 +63,6 @@ class _OpenRange:
         self.key = key
         self.end_offset = end_offset
         self.typed = task.schema is not None
-        self.internal = task.topic_id in INTERNAL_TOPIC_IDS
         self.size_bytes = min(sum(segment.size_bytes for segment in task.segments), _READ_AHEAD_BYTES_MAX)
         self.is_read = False
         self._batches = batches
@@ -139,11 +135,6 @@ class Chunk(NamedTuple):
         """True if the topic declares columns."""
         return self.source.typed
 
-    @property
-    def internal(self) -> bool:
-        """True if the topic is internal: it declares columns, and its rows are messages too."""
-        return self.source.internal
-
     def offset(self, row: int) -> int:
         """Return the offset of one row."""
         column = self.batch.column("_offset" if self.typed else "offset")
@@ -173,7 +164,7 @@ class Fetcher:
         self._arrived = arrived
         self._fetch: _Fetch | None = None
         self._open: dict[TopicPartitionKey, _OpenRange] = {}
-        self._histories: dict[TopicPartitionKey, History] = {}
+        self._histories: dict[int, History] = {}
         self._advanced: Callable[[Progress, int], None] = _move
         self.view: ReadView | None = None
 
@@ -305,37 +296,22 @@ class Fetcher:
     def _open_range(self, fetch: _Fetch) -> None:
         """Plan the next range; what holds nothing to hand out (aborted, control records) is passed over."""
         key, view = fetch.progress.key, fetch.view
-        if is_internal(view.partitions[key].topic):
-            self._open_history(fetch)
-            return
         while fetch.passed_to < fetch.end_offset:
             start = fetch.passed_to
-            end = min(fetch.end_offset, start + _RANGE_OFFSETS_MAX)
+            end = view.partitions[key].end_within(start, fetch.end_offset, _RANGE_OFFSETS_MAX, fetch.end_offset - start)
             tasks = self._plan(view, key, start, end)
-            if tasks and tasks[0].segments[-1].end_offset > end:
+            if tasks and tasks[0].segments and tasks[0].segments[-1].end_offset > end:
                 # A segment is decoded as a whole: ending inside one would decode it twice.
                 end = min(fetch.end_offset, tasks[0].segments[-1].end_offset)
                 tasks = self._plan(view, key, start, end)
             if tasks:
                 (task,) = tasks
-                batches = read(self._objects, task, check_checksums=self._settings.check_crcs)
+                batches = read(
+                    self._objects, task, check_checksums=self._settings.check_crcs, histories=self._histories
+                )
                 fetch.source = _OpenRange(key, end, task, batches)
                 return
             fetch.passed_to = end
-
-    def _open_history(self, fetch: _Fetch) -> None:
-        """Open an internal topic's range; what computes it is kept, so that a poll replays new entries alone."""
-        key = fetch.progress.key
-        tasks = self._plan(fetch.view, key, fetch.passed_to, fetch.end_offset)
-        if not tasks:
-            fetch.passed_to = fetch.end_offset
-            return
-        history = self._histories.get(key)
-        if history is None:
-            history = self._histories[key] = history_of(self._objects, fetch.view.partitions[key].topic)
-        fetch.source = _OpenRange(
-            key, fetch.end_offset, tasks[0], read_history(self._objects, tasks[0], history=history)
-        )
 
     def _plan(self, view: ReadView, key: TopicPartitionKey, start: int, end: int) -> list[ReadTask]:
         return plan_ranges(self._objects, self._uri, view, {key: (start, end)}, isolation=self._isolation)

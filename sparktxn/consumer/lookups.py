@@ -18,7 +18,6 @@ from sparktxn.process.clock import Clock, in_time
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
-from sparktxn.store.internaltopics import listed
 from sparktxn.values import arguments
 
 __all__ = ["Lookups", "clock_of"]
@@ -101,7 +100,8 @@ class Lookups(WithoutCredentials):
         """Return all topics, or the one named."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
-        return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
+        self._log.refresh()
+        return cluster_metadata(self._settings.uri, self._log.listed_topics(topic), topic)
 
     @in_time("timeout", clock_of)
     def cluster_id(self, timeout: float | None = -1.0) -> str:

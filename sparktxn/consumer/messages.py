@@ -7,14 +7,22 @@ from itertools import repeat
 import pyarrow as pa
 
 from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message, ReadMessage
-from sparktxn.scan.internalrows import key_and_value
+from sparktxn.scan.internalrows import internal_messages
 from sparktxn.scan.plan import LOG_APPEND_TIME
+from sparktxn.state.internal import INTERNAL_TOPICS
 
-__all__ = ["internal_messages_of", "messages_of"]
+__all__ = ["messages_of"]
 
 
-def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Message]:
-    """Return the batch's rows, all of one partition, as messages; made column by column, which makes it fast."""
+def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Message] | None:
+    """Return the batch's rows, all of one partition, as messages; None if the topic is typed, so that it has none.
+
+    They are made column by column, which makes it fast.
+    """
+    if topic in INTERNAL_TOPICS:
+        return internal_messages(batch, topic)
+    if "_offset" in batch.schema.names:
+        return None
     if not batch.num_rows:
         return []
     log_append = batch.column("timestampType")[0].as_py() == LOG_APPEND_TIME
@@ -31,17 +39,6 @@ def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Messa
             batch.column("timestamp").cast(pa.int64()).to_pylist(),
         )
     )
-
-
-def internal_messages_of(batch: pa.RecordBatch, topic: str) -> list[Message]:
-    """Return the rows of an internal topic as messages: key and value are JSON, the value of a removal is None."""
-    messages: list[Message] = []
-    timestamps_ms = batch.column("_timestamp").cast(pa.int64()).to_pylist()
-    for row, timestamp_ms in zip(batch.to_pylist(), timestamps_ms, strict=True):
-        key, value = key_and_value(topic, row)
-        offset = row["_offset"]
-        messages.append(ReadMessage(topic, 0, offset, key, value, None, TIMESTAMP_CREATE_TIME, timestamp_ms))
-    return messages
 
 
 def _headers(column: pa.ListArray) -> list[Headers | None]:

@@ -19,7 +19,7 @@ from typing import Final
 from sparktxn.consumer.assignment import Assignment, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
 from sparktxn.consumer.member import Membership, Seen
-from sparktxn.consumer.messages import internal_messages_of, messages_of
+from sparktxn.consumer.messages import messages_of
 from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.pulse import Life
 from sparktxn.consumer.readingstates import TRANSITIONS, Gathering, Share, ViewEvent, ViewState
@@ -40,7 +40,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline, is_time_up, time_left_s
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
@@ -221,15 +221,13 @@ class Reading:
         if chunk is None:
             return bool(self.events)
         topic, partition = chunk.progress.key
-        if chunk.typed and not chunk.internal:
+        messages = messages_of(chunk.batch, topic, partition)
+        if messages is None:
             chunk.source.give_back(chunk.batch.num_rows)
             reason = f"topic {topic!r} declares columns, so its records are no messages: read it with consume_arrow()"
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NOT_IMPLEMENTED, reason))
         self._chunk = chunk
-        if chunk.internal:
-            self.ready.extend(internal_messages_of(chunk.batch, topic))
-        else:
-            self.ready.extend(messages_of(chunk.batch, topic, partition))
+        self.ready.extend(messages)
         return True
 
     def next_chunk(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
@@ -464,10 +462,10 @@ class Reading:
         subscribed = set(subscription.names)
         if subscription.has_patterns:
             self._log.refresh()
-            known = [topic.name for topic in self._log.topics()]
+            known = {topic.topic_id: topic.name for topic in self._log.topics()}
             if not self._settings.exclude_internal_topics:
-                known += INTERNAL_TOPICS
-            subscribed |= subscription.matching(known)
+                known = self._log.topic_names()
+            subscribed |= subscription.matching(known.values())
         refusal = self._membership.attend(poll.life, tuple(sorted(subscribed)))
         return wanted | subscribed, refusal
 

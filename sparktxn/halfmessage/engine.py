@@ -31,7 +31,6 @@ from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX, inline_segment, upload_segment
 from sparktxn.state.delta import Refusal
 from sparktxn.state.settings import half_rejection
-from sparktxn.store.internaltopics import refuse_change
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
 from sparktxn.values.structs import HalfSegment, HalfState, TopicState
 
@@ -97,8 +96,7 @@ class HalfEngine:
             KafkaException: _UNKNOWN_TOPIC; INVALID_TOPIC: it is internal, has declared columns, or takes no half
                 messages; TOPIC_AUTHORIZATION_FAILED: it, or the store, rejects half messages.
         """
-        refuse_change(name)
-        topic = self.log.topic(name)
+        topic = self.log.changeable_topic(name)
         if topic is None:
             self.log.refresh()
             topic = self.log.topic(name)

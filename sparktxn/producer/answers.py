@@ -8,7 +8,6 @@ from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import Clock, in_time
-from sparktxn.store.internaltopics import listed
 from sparktxn.store.registry import clock_at
 from sparktxn.values import arguments
 
@@ -42,7 +41,7 @@ class Lookups(WithoutCredentials):
         topic = arguments.text_or_none("topic", topic)
         log, _ = self._connect()
         log.refresh()
-        return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
+        return cluster_metadata(log.objects.uri, log.listed_topics(topic), topic)
 
     @in_time("timeout", clock_of)
     def cluster_id(self, timeout: float = -1) -> str:

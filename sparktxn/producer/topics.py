@@ -20,7 +20,6 @@ from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.columnconversion import without_key
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
-from sparktxn.store.internaltopics import refuse_change
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -71,8 +70,7 @@ class Topics:
         known = self._known.get(name)
         if known is not None:
             return known
-        refuse_change(name)
-        state = log.topic(name)
+        state = log.changeable_topic(name)
         if state is None:
             _refresh(log)
             state = log.topic(name)

@@ -31,7 +31,7 @@ from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.preparedstate import PreparedTransaction
 from sparktxn.producer.states import ProducerStates, TransactionalCalls, TransactionState
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
-from sparktxn.store.internaltopics import refuse_change
+from sparktxn.state.internal import refuse_change
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values import arguments
 from sparktxn.values.structs import NO_PRODUCER_ID

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.keep.fileparts import committed_from, joined
 from sparktxn.log.keep.runs import not_rewritten
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
@@ -28,7 +29,6 @@ from sparktxn.scan.plan import (
     rewritten_segments,
     task_of,
 )
-from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.state.transactions.committedentry import CommittedRanges
 from sparktxn.values import arguments
 from sparktxn.values.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef
@@ -217,10 +217,8 @@ def _checked_end(view: ReadView, to_entry: int | None) -> int:
 
 
 def _amounts(objects: ObjectStore, view: PartitionView, after_entry: int, start: int, end: int | None) -> list[_Amount]:
-    if is_internal(view.topic):
-        first = max(after_entry + 1, entry_of(max(start, view.log_start_offset)))
-        return [_Amount(entry, first_offset(entry), 1, 0) for entry in range(first, view.entry + 1)]
-    amounts = []
+    computed = view.entries_after(after_entry, start)
+    amounts = [_Amount(entry, view.unread_from(entry - 1), 1, 0) for entry in computed]
     for piece in _pieces(objects, view, after_entry, view.entry, start, end):
         rows = piece.segment.rows_between(piece.start, piece.end)
         size_bytes = max(1, piece.segment.size_bytes * rows // piece.segment.file_records)
@@ -261,9 +259,7 @@ def _within(
 
 def _first_unread(view: PartitionView, amounts: Iterable[_Amount], entry: int) -> int:
     """Return the least offset that entries after `entry` have committed, or may commit yet."""
-    if is_internal(view.topic):
-        return max(first_offset(entry + 1), view.log_start_offset)
-    return min([view.last_stable_offset, *(amount.start for amount in amounts if amount.entry > entry)])
+    return min([view.unread_from(entry), *(amount.start for amount in amounts if amount.entry > entry)])
 
 
 def plan_commits(
@@ -300,9 +296,8 @@ def plan_commits(
     for key, (start, end) in checked_bounds(view, bounds).items():
         partition = view.partitions[key]
         output_schema(partition.topic.schema, columns)
-        if is_internal(partition.topic):
-            low = max(start, first_offset(after_entry + 1), partition.log_start_offset)
-            high = first_offset(to_entry + 1)
+        if isinstance(partition, HistoryView):
+            low, high = max(start, partition.unread_from(after_entry)), partition.unread_from(to_entry)
             high = high if end is None else min(end, high)
             tasks += history_tasks(objects.uri, partition, low, high, columns, rows_per_task)
             continue

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, Message, ReadMessage
 from sparktxn.log.views.entryhistory import EntryHistory, History, entry_not_before
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
@@ -37,9 +38,8 @@ from sparktxn.values.structs import (
 )
 
 __all__ = [
-    "history_of",
+    "internal_messages",
     "kafka_name",
-    "key_and_value",
     "offset_for_time_in_history",
     "read_history",
     "timestamp_us",
@@ -82,15 +82,15 @@ _KINDS: Final = {
 Row = dict[str, Any]
 
 
-def history_of(objects: ObjectStore, topic: TopicState) -> History:
+def _history_of(objects: ObjectStore, topic: TopicState) -> History:
     """Return what computes an internal topic's rows."""
     return History(objects, *HISTORY_TABLES[topic.topic_id])
 
 
 def read_history(
-    objects: ObjectStore, task: ReadTask, *, history: History | None = None, batch_rows: int | None = None
+    objects: ObjectStore, task: ReadTask, *, histories: dict[int, History] | None = None, batch_rows: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the task's rows in offset order; `history`, of the same topic, saves replaying what it has replayed before.
+    """Yield the task's rows in offset order. With `histories` that a caller keeps, only new entries are replayed.
 
     Raises:
         ViewExpired: the vacuum has passed the task's first entry.
@@ -98,7 +98,10 @@ def read_history(
     """
     topic = INTERNAL_TOPIC_IDS[task.topic_id]
     schema = output_schema(topic.schema, task.columns)
-    history = history or history_of(objects, topic)
+    histories = {} if histories is None else histories
+    history = histories.get(topic.topic_id)
+    if history is None:
+        history = histories[topic.topic_id] = _history_of(objects, topic)
     rows_max = batch_rows or _BATCH_ROWS
     rows: list[Row] = []
     for row in _rows(history, topic, task.start_offset, task.end_offset):
@@ -242,7 +245,17 @@ def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def key_and_value(topic: str, row: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
+def internal_messages(batch: pa.RecordBatch, topic: str) -> list[Message]:
+    """Return the rows of an internal topic as messages: key and value are JSON, the value of a removal is None."""
+    messages: list[Message] = []
+    timestamps_ms = batch.column("_timestamp").cast(pa.int64()).to_pylist()
+    for row, timestamp_ms in zip(batch.to_pylist(), timestamps_ms, strict=True):
+        key, value = _key_and_value(topic, row)
+        messages.append(ReadMessage(topic, 0, row["_offset"], key, value, None, TIMESTAMP_CREATE_TIME, timestamp_ms))
+    return messages
+
+
+def _key_and_value(topic: str, row: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
     """Return a row, as `RecordBatch.to_pylist` gives it, as a message's key and value: JSON in UTF-8.
 
     The value is None, as in Kafka, where the record was removed. Times are in milliseconds.
@@ -276,6 +289,6 @@ def offset_for_time_in_history(objects: ObjectStore, view: PartitionView, timest
     """
     first = entry_not_before(objects, timestamp_ms, entry_of(view.log_start_offset), view.entry)
     start = max(view.log_start_offset, first_offset(first))
-    for row in _rows(history_of(objects, view.topic), view.topic, start, view.log_end_offset):
+    for row in _rows(_history_of(objects, view.topic), view.topic, start, view.log_end_offset):
         return int(row[reserved_name(OFFSET, view.topic.schema)])
     return None

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
@@ -28,7 +29,6 @@ from sparktxn.scan.plan import (
     timestamp_type,
 )
 from sparktxn.scan.transactioncolumns import committed_ranges
-from sparktxn.state.internal import is_internal
 from sparktxn.values.structs import ManifestRef, SegmentRef
 
 __all__ = ["offset_for_time"]
@@ -52,7 +52,7 @@ def offset_for_time(
         DamagedObject: a manifest, an index or a segment is missing or altered.
         ViewExpired: it is missing because the vacuum has passed the view.
     """
-    if is_internal(view.topic):
+    if isinstance(view, HistoryView):
         return offset_for_time_in_history(objects, view, timestamp_ms)
     start, end = view.log_start_offset, end_of(view, isolation, order)
     committed = committed_ranges(view) if order == "commit" else None

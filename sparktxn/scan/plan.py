@@ -37,12 +37,12 @@ from sparktxn.log.keep.runs import (
     rewritten_segments_of,
     segments_of,
 )
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import OFFSET, TIMESTAMP, metadata_names, output_schema, reserved_name
 from sparktxn.scan.conditions import Condition
-from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.values import arguments
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
@@ -325,7 +325,7 @@ def plan_ranges(
         if start < partition_view.log_start_offset:
             raise _retention_passed(partition_view, start)
         output_schema(partition_view.topic.schema, columns)
-        if is_internal(partition_view.topic):
+        if isinstance(partition_view, HistoryView):
             tasks.extend(history_tasks(uri, partition_view, start, end, columns, rows_per_task))
             continue
         whole = _whole_range(
@@ -339,10 +339,7 @@ def plan_ranges(
 def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> int:
     """Return about how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
     arguments.instance("view", view, ReadView)
-    return sum(
-        entry_of(end) - entry_of(start) if is_internal(view.partitions[key].topic) else end - start
-        for key, (start, end) in checked_ranges(view, ranges).items()
-    )
+    return sum(view.partitions[key].rows_at_most(*bounds) for key, bounds in checked_ranges(view, ranges).items())
 
 
 def ranges_within(
@@ -356,17 +353,11 @@ def ranges_within(
     arguments.instance("view", view, ReadView)
     rows_max = arguments.integer("rows_max", rows_max, 1)
     checked = checked_ranges(view, ranges)
-    internal = {key for key in checked if is_internal(view.partitions[key].topic)}
-    total = sum(max(0, end - start) for key, (start, end) in checked.items() if key not in internal)
-    within = {}
-    for key, (start, end) in checked.items():
-        if key in internal:
-            limit = first_offset(entry_of(start) + rows_max)
-        else:
-            # A small partition still gets its turn.
-            limit = start + max(1, rows_max * (end - start) // max(total, rows_max))
-        within[key] = (start, min(end, limit))
-    return within
+    all_rows = sum(view.partitions[key].shared_rows(*bounds) for key, bounds in checked.items())
+    return {
+        key: (start, view.partitions[key].end_within(start, end, rows_max, all_rows))
+        for key, (start, end) in checked.items()
+    }
 
 
 def by_partition(name: str, given: object) -> dict[tuple[str, int], Any]:
@@ -410,9 +401,7 @@ def history_tasks(
     """Yield tasks of an internal topic: each replays its entries from the nearest checkpoint before them."""
     end = min(end, view.log_end_offset)
     while start < end:
-        task_end = end
-        if entries_per_task is not None:
-            task_end = min(end, first_offset(entry_of(start) + entries_per_task))
+        task_end = end if entries_per_task is None else view.end_within(start, end, entries_per_task, 0)
         yield task_of(uri, view, start, task_end, (), (), columns)
         start = task_end
 

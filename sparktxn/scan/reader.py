@@ -25,6 +25,7 @@ from sparktxn.format.segment import (
     parquet_footer,
     stored_schema,
 )
+from sparktxn.log.views.entryhistory import History
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import (
@@ -54,12 +55,17 @@ __all__ = ["output_schema", "read", "segment_values"]
 
 
 def read(
-    objects: ObjectStore, task: ReadTask, *, batch_rows: int | None = None, check_checksums: bool = True
+    objects: ObjectStore,
+    task: ReadTask,
+    *,
+    batch_rows: int | None = None,
+    check_checksums: bool = True,
+    histories: dict[int, History] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the task's rows in offset order, in batches of at most `batch_rows` (None: as the segments hold them).
 
     Segments are fetched some at a time, the more the further the reading goes; nothing is fetched before the first
-    batch is asked for.
+    batch is asked for. A caller that reads rows which are computed again and again keeps `histories`.
 
     Raises:
         DamagedObject: a segment is missing or altered; rows of the segments before it have been given.
@@ -68,7 +74,7 @@ def read(
     """
     with damage_named(objects.uri):
         if task.topic_id in INTERNAL_TOPIC_IDS:
-            yield from read_history(objects, task, batch_rows=batch_rows)
+            yield from read_history(objects, task, histories=histories, batch_rows=batch_rows)
         else:
             yield from _rows(objects, task, batch_rows, check_checksums=check_checksums)
 

@@ -25,7 +25,6 @@ from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.internalrows import kafka_name, timestamp_us
 from sparktxn.scan.plan import aborted_between, object_of, segments_between
 from sparktxn.scan.transactioncolumns import committed_ranges, transactional_ids_of
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, first_offset
 from sparktxn.values import arguments
 from sparktxn.values.structs import (
     CommittedOffset,
@@ -320,8 +319,6 @@ def _group_rows(snapshot: Snapshot, now_ms: int) -> Iterator[Row]:
 
 
 def _log_end(snapshot: Snapshot, topic_id: int, partition: int) -> int | None:
-    if topic_id in INTERNAL_TOPIC_IDS:
-        return first_offset(snapshot.entry + 1)
     found = snapshot.partitions.get((topic_id, partition))
     return None if found is None else found.log_end_offset
 
@@ -379,7 +376,7 @@ def _name_of(topic_names: Mapping[int, str], topic_id: int) -> str:
 
 
 def _topic_name(snapshot: Snapshot, topic_id: int) -> str | None:
-    topic = snapshot.topics.get(topic_id) or INTERNAL_TOPIC_IDS.get(topic_id)
+    topic = snapshot.topics.get(topic_id)
     return None if topic is None else topic.name
 
 

@@ -70,10 +70,11 @@ def add_columns(log: Log, name: str, columns: Columns, *, validate_only: bool = 
     Raises:
         ConfigurationError: see `columns_to_add`.
         CommandRefused: there is no such topic.
+        KafkaException: ``INVALID_TOPIC``: it is internal.
     """
     for attempt in range(_ATTEMPTS):
         log.refresh()
-        topic = log.topic(name)
+        topic = log.changeable_topic(name)
         if topic is None:
             known = did_you_mean(name, [known.name for known in log.topics()])
             raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist{known}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.groups.groups import partition_exists, pending_offsets
+from sparktxn.state.groups.groups import pending_offsets
+from sparktxn.state.internal import partition_exists
 from sparktxn.state.transactions.transactions import is_valid_transition, transition
 from sparktxn.values.structs import CommittedOffset, EmptyGroup, ProducerState, TransactionState, TransactionStatus
 
@@ -62,7 +63,7 @@ def expire_offsets(delta: Delta, command: ExpireOffsets, context: Context) -> Co
     forgotten = False
     for where in command.partitions:
         key = ("offset", command.group_id, *where)
-        if not partition_exists(delta, *where) and delta.get(key) is not None:
+        if not partition_exists(delta.get, *where) and delta.get(key) is not None:
             delta.remove(key)
             forgotten = True
     if _is_empty_since(delta, command):

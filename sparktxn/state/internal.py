@@ -5,9 +5,12 @@ Nothing is stored for them. Each has one partition; entry N's rows have the offs
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from sparktxn.values.structs import TopicState
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.state.delta import ReadState
+from sparktxn.values.structs import PartitionState, TopicState
 
 __all__ = [
     "CONSUMER_OFFSETS",
@@ -20,7 +23,12 @@ __all__ = [
     "TRANSACTION_STATE",
     "entry_of",
     "first_offset",
+    "internal_partitions",
     "is_internal",
+    "partition_exists",
+    "refuse_change",
+    "topic_named",
+    "topic_names",
 ]
 
 _OFFSET_BITS: Final = 20
@@ -153,6 +161,43 @@ INTERNAL_TOPIC_IDS: Final = {topic.topic_id: topic for topic in INTERNAL_TOPICS.
 def is_internal(topic: TopicState) -> bool:
     """Return True for a topic that is computed, not stored."""
     return topic.topic_id in INTERNAL_TOPIC_IDS
+
+
+def topic_named(read: ReadState, name: str) -> TopicState | None:
+    """Return the topic with this name, stored or internal."""
+    topic: TopicState | None = INTERNAL_TOPICS.get(name) or read(("topic", name))
+    return topic
+
+
+def topic_names(topics: Iterable[TopicState]) -> dict[int, str]:
+    """Return the names of `topics`, and of the internal ones, by their ids."""
+    return {topic.topic_id: topic.name for topic in (*topics, *INTERNAL_TOPICS.values())}
+
+
+def partition_exists(read: ReadState, topic_id: int, partition: int) -> bool:
+    """Return True for a partition that offsets may be committed for, an internal topic's too."""
+    if topic_id in INTERNAL_TOPIC_IDS:
+        return partition == 0
+    return read(("partition", topic_id, partition)) is not None
+
+
+def internal_partitions(entry: int) -> dict[tuple[int, int], PartitionState]:
+    """Return the partitions of the internal topics at an entry, by topic id and number."""
+    return {(topic_id, 0): PartitionState(topic_id, 0, 0, first_offset(entry + 1)) for topic_id in INTERNAL_TOPIC_IDS}
+
+
+def refuse_change(name: str) -> None:
+    """Raise for an internal topic.
+
+    Raises:
+        KafkaException: ``INVALID_TOPIC``: the topic is internal.
+    """
+    if name in INTERNAL_TOPICS:
+        reason = (
+            f"topic {name!r} is internal: it shows what the log says and can only be read, "
+            "not created, written to, changed or deleted"
+        )
+        raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
 
 
 def first_offset(entry: int) -> int:

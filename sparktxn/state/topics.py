@@ -23,14 +23,14 @@ from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_columns
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups.reconciliation import rebalance_subscribers
-from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.state.internal import INTERNAL_TOPICS, refuse_change
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import changed, check_values
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
-__all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records", "delete_topic"]
+__all__ = ["alter_topic", "check_new_name", "create_partitions", "create_topic", "delete_records", "delete_topic"]
 
 HIGH_WATERMARK: Final = -1
 """The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
@@ -76,6 +76,17 @@ def _known_topic(delta: Delta, name: str, topic_id: int) -> TopicState | Refusal
             f"topic {name!r} has been deleted and created again: its id is {topic.topic_id}, not {topic_id}",
         )
     return topic
+
+
+def check_new_name(name: str) -> str:
+    """Return the name of a topic that is to be created, or changed.
+
+    Raises:
+        ConfigurationError: Kafka would not take it.
+        KafkaException: ``INVALID_TOPIC``: the topic is internal.
+    """
+    refuse_change(check_topic_name(name))
+    return name
 
 
 def create_topic(delta: Delta, command: CreateTopic, context: Context) -> CommandResult | Refusal:

@@ -9,7 +9,6 @@ from sparktxn.format.commands import OffsetToCommit
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.log.log import Log
-from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.values import arguments
 
 __all__ = ["committed_offsets", "offsets_to_commit"]
@@ -17,7 +16,7 @@ __all__ = ["committed_offsets", "offsets_to_commit"]
 
 def committed_offsets(log: Log, group_id: str) -> ConsumerGroupTopicPartitions:
     """Return all offsets that a group has committed for existing partitions, as last known, by topic and partition."""
-    topic_names = {topic.topic_id: topic.name for topic in (*log.topics(), *INTERNAL_TOPICS.values())}
+    topic_names = log.topic_names()
     found = [
         TopicPartition(
             topic_names[offset.topic_id],

@@ -24,7 +24,6 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import CreateTopic, OffsetCommit
-from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
@@ -54,9 +53,9 @@ from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stager import StagedSegment, StageTopic
 from sparktxn.state.limits import PARTITION_COUNT_MAX
+from sparktxn.state.topics import check_new_name
 from sparktxn.store.expectations import expectations
 from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
-from sparktxn.store.internaltopics import refuse_change
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.store.stageplan import StagePlan
@@ -162,8 +161,7 @@ class Store(NoCopies):
             CommandRefused: it exists (TOPIC_ALREADY_EXISTS), or the partition count is wrong.
         """
         self._check()
-        name = check_topic_name(arguments.text("name", name))
-        refuse_change(name)
+        name = check_new_name(arguments.text("name", name))
         partition_count = arguments.integer("partition_count", partition_count)
         checked = check_topic_settings(arguments.mapping("settings", settings))
         columns = check_schema(schema) if schema is not None else None
@@ -185,8 +183,7 @@ class Store(NoCopies):
             CommandRefused: there is no such topic.
         """
         self._check()
-        name = check_topic_name(arguments.text("topic", topic))
-        refuse_change(name)
+        name = check_new_name(arguments.text("topic", topic))
         checked = check_schema(schema)
         add_columns(self.log, name, checked)
         return self._existing(name)
@@ -451,11 +448,9 @@ class Store(NoCopies):
         self._check()
         topics = arguments.identifiers("topics", topics)
         key = arguments.text_or_none("partition_key", partition_key)
-        for topic in topics:
-            refuse_change(topic)
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
         born = self.log.refresh(max_age_s=max_age_s)
-        known = {name: self.log.topic(name) for name in topics}
+        known = {name: self.log.changeable_topic(name) for name in topics}
         if None in known.values():
             known |= self.view(topics, timeout_s=timeout_s).topics
         staged = {name: StageTopic.of(topic) for name, topic in known.items() if topic is not None}

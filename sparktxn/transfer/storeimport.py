@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError
+from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import stored_schema
 from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import in_time
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.stager import SegmentStager
+from sparktxn.state.internal import is_internal, refuse_change
 from sparktxn.store import SinkCommit, Store, read_task
-from sparktxn.store.internaltopics import refuse_change, refuse_import
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.transfer.sametopic import check_same_topic, command_to_create
 from sparktxn.values import arguments
@@ -110,9 +110,11 @@ def import_from_store(
     arguments.function("on_progress", on_progress)
     arguments.timeout_s("timeout_s", timeout_s)
     refuse_change(topic)
-    refuse_import(source_topic)
     view = _view_of(source, source_topic, entry)
     theirs = view.topics[source_topic]
+    if is_internal(theirs):
+        reason = f"source topic {source_topic!r} is internal: it shows what a log says, and has no records to import"
+        raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
     importing = _Importing(store, _target(store, topic, theirs), source, theirs, view, on_progress)
     return importing.run(dry_run=dry_run)
 

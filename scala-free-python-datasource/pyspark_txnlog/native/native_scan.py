@@ -322,8 +322,8 @@ def _few_rows(tasks: Iterable[ReadTask], options: ReadOptions, target: pa.Schema
     segments = {segment.name: segment for task in tasks for segment in task.segments}.values()
     stored = sum(segment.row_count for segment in segments), sum(segment.size_bytes for segment in segments)
     # Rows of an internal topic take the log's entries to compute, and have no segment that says how many.
-    is_internal = any(not task.segments for task in tasks)
-    if is_internal or stored[0] > _COLLECTED_ROWS_MAX or stored[1] > _COLLECTED_BYTES_MAX:
+    is_computed = any(not task.segments for task in tasks)
+    if is_computed or stored[0] > _COLLECTED_ROWS_MAX or stored[1] > _COLLECTED_BYTES_MAX:
         return None
     batches, size_bytes = [], 0
     for task in tasks:

@@ -17,7 +17,7 @@ from pyspark_txnlog.options.spark_columns import read_columns
 from pyspark_txnlog.reading.batch_reader import plan_partitions
 from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.reading.views import pin_view
-from sparktxn import INTERNAL_TOPICS, StoreError, ViewExpired, ranges_within, rows_at_most
+from sparktxn import StoreError, ViewExpired, ranges_within, rows_at_most
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
@@ -121,8 +121,9 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
             return {}
         found = [(task, segment) for task in tasks for segment in task.segments]
         rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task, segment in found)
-        # An internal topic has no segments.
-        rows += rows_at_most(view, {key: bounds for key, bounds in ranges.items() if key[0] in INTERNAL_TOPICS})
+        # Rows that are computed have no segments.
+        computed = {(task.topic, task.partition) for task in tasks if not task.segments}
+        rows += rows_at_most(view, {key: bounds for key, bounds in ranges.items() if key in computed})
         oldest_ms = min((segment.timestamp_min_ms for _, segment in found), default=None)
         return backlog(rows=rows, age_ms=self._age_ms(oldest_ms))
 

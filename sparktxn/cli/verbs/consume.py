@@ -17,7 +17,6 @@ from sparktxn.cli.verb import Order, verb
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["app"]
 
@@ -195,7 +194,7 @@ def _print(
 
 def _are_typed(session: Session, topics: list[str]) -> bool:
     known = {topic.name: topic for topic in session.store().topics(session.timeout_s)}
-    kinds = {known[name].schema is not None for name in topics if name in known and name not in INTERNAL_TOPICS}
+    kinds = {known[name].schema is not None for name in topics if name in known}
     if len(kinds) > 1:
         raise WrongUsage("a group reads typed topics or topics of Kafka's records, not both in one call")
     return True in kinds

@@ -19,9 +19,8 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import parse_type
 from sparktxn.kafka.message import Message
 from sparktxn.producer import Producer
-from sparktxn.store.internaltopics import refuse_change
+from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
-from sparktxn.values.structs import TopicState
 
 __all__ = ["app"]
 
@@ -85,7 +84,6 @@ def produce(
         raise WrongUsage("--delimiter and --key-delimiter must not be empty")
     if key is not None and between is not None:
         raise WrongUsage("--key and --key-delimiter exclude each other: leave one of them out")
-    refuse_change(topic)
     state = _existing(session, topic)
     common: dict[str, Any] = {"partition": partition, "headers": _headers(header)}
     own_key = None if key is None else key.encode("utf-8", "surrogateescape")
@@ -176,12 +174,11 @@ class _Writer:
             raise KafkaException(self._error)
 
 
-def _existing(session: Session, name: str) -> TopicState:
-    view = session.store().view([name], timeout_s=session.timeout_s)
-    return view.topics[name]
+def _existing(session: Session, name: str) -> StageTopic:
+    return session.store().stage_plan([name], timeout_s=session.timeout_s).topics[name]
 
 
-def _schema(topic: TopicState) -> pa.Schema:
+def _schema(topic: StageTopic) -> pa.Schema:
     columns = topic.schema or ()
     return pa.schema([pa.field(name, parse_type(type_), nullable=nullable) for name, type_, nullable in columns])
 

@@ -19,7 +19,7 @@ from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Delta
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS
+from sparktxn.state.internal import topic_names
 from sparktxn.state.recording import HistoryChange, RecordingDelta
 from sparktxn.values.structs import StateKey, StateRecord, TopicState
 
@@ -76,7 +76,7 @@ class _RecordingTail(Tail, Generic[Found]):
         self._recording: RecordingDelta | None = None
         self.since = 0
         self.recorded: list[Found] = []
-        self.topic_names: dict[int, str] = {topic.topic_id: topic.name for topic in INTERNAL_TOPIC_IDS.values()}
+        self.topic_names: dict[int, str] = topic_names(())
 
     def name_topics(self) -> None:
         """Note the names of the topics that exist at the entry where the history begins."""

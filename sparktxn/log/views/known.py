@@ -10,7 +10,7 @@ from sparktxn.format.checkpoint import HALVES_PREFIX, half_due_prefix, part_of, 
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
 from sparktxn.state.halfmessages import due_slot
-from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.state.internal import internal_partitions, refuse_change, topic_named, topic_names
 from sparktxn.values.structs import (
     CommittedOffset,
     EmptyGroup,
@@ -68,7 +68,27 @@ class KnownState:
 
     def topic(self, name: str) -> TopicState | None:
         """Return a topic, also an internal one."""
-        return INTERNAL_TOPICS.get(name) or self._at_hand(TopicState, ("topic", name))
+        return topic_named(lambda key: self._at_hand(TopicState, key), name)
+
+    def changeable_topic(self, name: str) -> TopicState | None:
+        """Return a topic that takes records and changes.
+
+        Raises:
+            KafkaException: ``INVALID_TOPIC``: the topic is internal.
+        """
+        refuse_change(name)
+        return self.topic(name)
+
+    def listed_topics(self, asked: str | None) -> list[TopicState]:
+        """Return the topics that a listing shows: all by name, or the one asked for, if it exists."""
+        if asked is None:
+            return self.topics()
+        topic = self.topic(asked)
+        return [] if topic is None else [topic]
+
+    def topic_names(self) -> dict[int, str]:
+        """Return the names of all topics by their ids, internal ones too."""
+        return topic_names(self.topics())
 
     def transaction(self, transactional_id: str) -> TransactionState | None:
         """Return the transaction of a transactional id."""
@@ -99,6 +119,11 @@ class KnownState:
         keys: tuple[StateKey, StateKey] = ("partition", topic_id, partition), ("segments", topic_id, partition)
         state, located = self._read("partition", lambda tail: [tail.parts.get(key) for key in keys])
         return None if state is None else (state, located)
+
+    def partition_state(self, topic_id: int, partition: int) -> PartitionState | None:
+        """Return where a partition begins and ends, an internal topic's too; None if it does not exist."""
+        stored = self._record(PartitionState, ("partition", topic_id, partition))
+        return stored or internal_partitions(self.entry).get((topic_id, partition))
 
     def committed_offset(self, group_id: str, topic_id: int, partition: int) -> CommittedOffset | None:
         """Return a group's committed offset."""

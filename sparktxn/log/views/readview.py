@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sparktxn.state.delta import ReadState
-from sparktxn.state.internal import first_offset
 from sparktxn.state.transactions.laststable import last_stable_offset
 from sparktxn.values.notebooks import html_table
 from sparktxn.values.structs import (
@@ -23,7 +21,7 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["PartitionView", "ReadView", "capture_view", "with_internal"]
+__all__ = ["PartitionView", "ReadView", "capture_view"]
 
 
 class PartitionView(Struct, frozen=True, gc=False):
@@ -48,6 +46,27 @@ class PartitionView(Struct, frozen=True, gc=False):
     committed: tuple[CommittedTransaction, ...] = ()
     rewritten: tuple[RewrittenRange, ...] = ()
     compacted: CompactedPrefix | None = None
+
+    def rows_at_most(self, start: int, end: int) -> int:
+        """Return about how many rows a range of offsets has: not all of them need have records."""
+        return end - start
+
+    def shared_rows(self, start: int, end: int) -> int:
+        """Return how many rows of a range count where a limit is shared out between partitions."""
+        return max(0, end - start)
+
+    def end_within(self, start: int, end: int, rows_max: int, all_rows: int) -> int:
+        """Return where the beginning of a range ends that has its share of `rows_max`, as one of `all_rows`."""
+        # A small partition still gets its turn.
+        return min(end, start + max(1, rows_max * (end - start) // max(all_rows, rows_max)))
+
+    def unread_from(self, entry: int) -> int:
+        """Return the least offset that entries after `entry` may commit, apart from those that have been read."""
+        return self.last_stable_offset
+
+    def entries_after(self, entry: int, start: int) -> range:
+        """Return the entries after `entry` whose rows are computed from offset `start` on: none, if rows are stored."""
+        return range(0)
 
 
 class ReadView(Struct, frozen=True):
@@ -97,14 +116,3 @@ def capture_view(
                 located.compacted,
             )
     return ReadView(entry, timestamp_ms, named, partitions)
-
-
-def with_internal(view: ReadView, topics: Iterable[TopicState], first_entry: int) -> ReadView:
-    """Return `view` with internal topics, whose history begins with `first_entry` and ends with the view's entry."""
-    named, partitions = dict(view.topics), dict(view.partitions)
-    end = first_offset(view.entry + 1)
-    start = min(first_offset(first_entry), end)
-    for topic in topics:
-        named[topic.name] = topic
-        partitions[topic.name, 0] = PartitionView(topic, 0, view.entry, start, end, end, (), (), ())
-    return replace(view, topics=named, partitions=partitions)

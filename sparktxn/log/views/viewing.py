@@ -11,8 +11,9 @@ from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.entryhistory import find_entry, first_entry
+from sparktxn.log.views.historyview import with_history
 from sparktxn.log.views.known import topics_of
-from sparktxn.log.views.readview import ReadView, capture_view, with_internal
+from sparktxn.log.views.readview import ReadView, capture_view
 from sparktxn.log.views.wholestate import Snapshot, take_snapshot
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.internal import INTERNAL_TOPICS
@@ -84,7 +85,7 @@ class Viewer:
                 )
             found.append(topic)
         view = self._view_of(tail, found)
-        return with_internal(view, internal, first_entry(self._objects)) if internal else view
+        return with_history(view, internal, first_entry(self._objects)) if internal else view
 
     def _view_of(self, tail: Tail, topics: Sequence[TopicState]) -> ReadView:
         """Capture topics; a view that another client of this process has captured of the same state is shared."""

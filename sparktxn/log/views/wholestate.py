@@ -8,13 +8,17 @@ from msgspec import Struct
 
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.known import topics_of
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, internal_partitions
 from sparktxn.values.structs import PartitionState, StateRecord, TopicState
 
 __all__ = ["Snapshot", "take_snapshot"]
 
 
 class Snapshot(Struct, frozen=True):
-    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`."""
+    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`.
+
+    Internal topics are among them.
+    """
 
     entry: int
     timestamp_ms: int
@@ -34,5 +38,6 @@ def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
         for topic in topics
         for number in range(topic.partition_count)
     }
-    by_id = {topic.topic_id: topic for topic in topics}
+    by_id = {topic.topic_id: topic for topic in topics} | INTERNAL_TOPIC_IDS
+    partitions |= internal_partitions(tail.entry)
     return Snapshot(tail.entry, tail.timestamp_ms, by_id, partitions, tuple(records))

@@ -20,7 +20,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task_of
 from sparktxn.scan.transactioncolumns import committed_ranges
-from sparktxn.state.internal import is_internal
 from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
 
 __all__ = ["CompactTask", "plan_compaction"]
@@ -65,7 +64,7 @@ def plan_compaction(
         ViewExpired: it is missing because the vacuum has passed the view.
     """
     for partition in view.partitions.values():
-        if not is_internal(partition.topic) and is_compacted(partition.topic.settings):
+        if is_compacted(partition.topic.settings):
             task = _planned(objects, partition, settings, now_ms)
             if task is not None:
                 yield task

@@ -20,7 +20,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task_of
 from sparktxn.scan.transactioncolumns import committed_ranges
-from sparktxn.state.internal import is_internal
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
@@ -73,7 +72,7 @@ def plan_tasks(
     for key, partition in view.partitions.items():
         start = partition.log_start_offset if starts is None else starts.get(key)
         is_named = not settings.partitions or partition.partition in settings.partitions
-        if start is not None and is_named and not is_internal(partition.topic):
+        if start is not None and is_named:
             yield from _Planner(objects, view, partition, settings, start).tasks()
 
 

@@ -25,7 +25,6 @@ from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import in_time
 from sparktxn.scan.plan import segments_between
-from sparktxn.state.internal import is_internal
 from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.structs import SegmentRef
@@ -104,11 +103,7 @@ _End = tuple[int, str]
 
 def _planned(objects: ObjectStore, view: ReadView, now_ms: Callable[[], int]) -> list[tuple[PartitionView, _End]]:
     """Return the partitions that become shorter. The store's time is asked for only if a topic has a limit."""
-    partitions = [
-        partition
-        for _, partition in sorted(view.partitions.items())
-        if not is_internal(partition.topic) and _limits(partition) != (-1, -1)
-    ]
+    partitions = [partition for _, partition in sorted(view.partitions.items()) if _limits(partition) != (-1, -1)]
     if not partitions:
         return []
     time_ms = now_ms()

@@ -22,7 +22,6 @@ from sparktxn.log.write.timeouts import Observations, Overdue, overdue, timeout_
 from sparktxn.maintenance.proposals import LostRace, Proposals, named
 from sparktxn.maintenance.sweeping.ages import Ages, IdleFrom
 from sparktxn.process.clock import in_time, is_time_up
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
 from sparktxn.store.memberexpiry import Overdue as OverdueMember
 from sparktxn.store.memberexpiry import overdue_members, propose_expiry
@@ -285,7 +284,7 @@ class _Round:
         for offset in self._log.committed_offsets():
             where = (offset.topic_id, offset.partition)
             if where not in exists:
-                exists[where] = offset.topic_id in INTERNAL_TOPIC_IDS or self._log.partition(*where) is not None
+                exists[where] = self._log.partition_state(*where) is not None
             if not exists[where]:
                 by_group[offset.group_id].append(where)
         return [

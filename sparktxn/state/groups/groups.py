@@ -13,7 +13,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, DeleteGroup, OffsetCommit, TxnOffsetCommit
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups.fencing import check_member, note_sign_of_life
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS
+from sparktxn.state.internal import partition_exists
 from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions.transactions import join_transaction
@@ -24,7 +24,6 @@ __all__ = [
     "delete_group",
     "end_offsets",
     "offset_commit",
-    "partition_exists",
     "pending_offsets",
     "txn_offset_commit",
 ]
@@ -41,7 +40,7 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
         return Refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
     for offset in command.offsets:
         where = f"partition {offset.partition} of topic id {offset.topic_id}"
-        if not partition_exists(delta, offset.topic_id, offset.partition):
+        if not partition_exists(delta.get, offset.topic_id, offset.partition):
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
         if offset.offset < 0:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset.offset} for {where} is below 0")
@@ -51,13 +50,6 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
                 f"the metadata for {where} has more than {METADATA_BYTES_MAX} bytes",
             )
     return None
-
-
-def partition_exists(delta: Delta, topic_id: int, partition: int) -> bool:
-    """Return True for a partition that offsets may be committed for, an internal topic's too."""
-    if topic_id in INTERNAL_TOPIC_IDS:
-        return partition == 0
-    return delta.get(("partition", topic_id, partition)) is not None
 
 
 def _check_owner(delta: Delta, command: OffsetCommit | TxnOffsetCommit, producer_id: int) -> Refusal | None:

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from sparktxn.state.delta import Context, Delta
 from sparktxn.state.groups.assignors import ASSIGNORS, Subscriber
-from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.state.internal import topic_named
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic, TopicState
+from sparktxn.values.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
 
 __all__ = ["Roster", "rebalance_subscribers"]
 
@@ -91,7 +91,7 @@ class Roster:
         """Return the existing topics to which a member subscribes."""
         found = {}
         for name in _names_of(self.members.values()):
-            topic: TopicState | None = INTERNAL_TOPICS.get(name) or self._delta.get(("topic", name))
+            topic = topic_named(self._delta.get, name)
             if topic is not None:
                 found[name] = (topic.topic_id, topic.partition_count)
         return found

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparktxn.consumer.messages import messages_of
-from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 from sparktxn.scan.reader import output_schema
 from tests.each import each
 
@@ -34,18 +34,24 @@ def batch(rows: list[dict[str, Any]], timestamp_type: int = 0) -> pa.RecordBatch
     return pa.RecordBatch.from_pylist(whole, schema=output_schema(None))
 
 
+def made(rows: pa.RecordBatch) -> list[Message]:
+    found = messages_of(rows, "t", 2)
+    assert found is not None
+    return found
+
+
 @each(product(range(5), range(5)))
 def test_a_slice_gives_its_own_rows(start: int, length: int) -> None:
-    found = messages_of(batch(ROWS).slice(start, length), "t", 2)
+    found = made(batch(ROWS).slice(start, length))
     assert [(m.key(), m.value(), m.headers()) for m in found] == EXPECTED[start : start + length]
     assert [m.offset() for m in found] == list(range(10, 14))[start : start + length]
 
 
 def test_the_place_and_the_time_are_told() -> None:
-    created = messages_of(batch(ROWS[:1]), "t", 2)[0]
+    created = made(batch(ROWS[:1]))[0]
     assert (created.topic(), created.partition(), created.error()) == ("t", 2, None)
     assert created.timestamp() == (TIMESTAMP_CREATE_TIME, 1_000)
-    appended = messages_of(batch(ROWS[:1], timestamp_type=1), "t", 2)[0]
+    appended = made(batch(ROWS[:1], timestamp_type=1))[0]
     assert appended.timestamp() == (TIMESTAMP_LOG_APPEND_TIME, 1_000)
 
 
@@ -63,5 +69,10 @@ def test_null_lists_that_cover_values_have_no_headers() -> None:
     )
     rows = batch(ROWS[:2])
     columns = [headers if name == "headers" else rows.column(name) for name in rows.schema.names]
-    found = messages_of(pa.RecordBatch.from_arrays(columns, schema=rows.schema), "t", 2)
+    found = made(pa.RecordBatch.from_arrays(columns, schema=rows.schema))
     assert [m.headers() for m in found] == [None, [("shown", b"y")]]
+
+
+def test_a_typed_topic_has_no_messages() -> None:
+    rows = pa.RecordBatch.from_pylist([], schema=output_schema((("id", "int64", False),)))
+    assert messages_of(rows, "t", 2) is None

@@ -30,6 +30,8 @@ class ALogThatIsAsked:
         self.meanwhile()
         return self.topics.get(name)
 
+    changeable_topic = topic
+
 
 def test_a_topic_that_another_thread_finds_meanwhile_stays_known() -> None:
     log: Any = ALogThatIsAsked()

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.log.keep.sealing import seal
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.commitorder import CommitCut, commit_cut, committed_between, plan_commits
 from sparktxn.scan.reader import read
@@ -231,7 +232,7 @@ def test_an_internal_topic_is_read_from_the_latest_of_three_entries(
     after_entry: int, start_entry: int, log_start_entry: int, first: int
 ) -> None:
     end = first_offset(11)
-    one = PartitionView(INTERNAL, 0, 10, first_offset(log_start_entry), end, end, (), (), (), None, ())
+    one = HistoryView(INTERNAL, 0, 10, first_offset(log_start_entry), end, end, (), (), (), None, ())
     view = ReadView(10, 0, {INTERNAL.name: INTERNAL}, {(INTERNAL.name, 0): one})
     bounds = {(INTERNAL.name, 0): (first_offset(start_entry), None)}
     cut = commit_cut(OBJECTS, view, after_entry, bounds=bounds)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
 from sparktxn.format import names
+from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, rows_at_most, segments_between
 from sparktxn.scan.reader import read
@@ -320,7 +321,7 @@ def test_offsets_of_rows_that_a_compaction_has_left_are_read() -> None:
 def test_rows_are_counted_by_offsets_and_of_an_internal_topic_by_entries() -> None:
     log = PartitionLog(memory_store())
     log.append(9)
-    history = PartitionView(INTERNAL, 0, 9, 0, first_offset(9), first_offset(9), (), (), ())
+    history = HistoryView(INTERNAL, 0, 9, 0, first_offset(9), first_offset(9), (), (), ())
     view = read_view(log.view(), history)
     asked = {KEY: (2, 7), (INTERNAL.name, 0): (first_offset(3), first_offset(6))}
     assert rows_at_most(view, asked) == 5 + 3
