@@ -128,7 +128,6 @@ NAMES_OF_INTERNAL_TOPICS = {
     "INTERNAL_TOPIC_IDS",
     "internal_messages",
     "internal_partitions",
-    "is_internal",
     "offset_for_time_in_history",
     "read_history",
     "refuse_change",

@@ -24,7 +24,6 @@ __all__ = [
     "entry_of",
     "first_offset",
     "internal_partitions",
-    "is_internal",
     "partition_exists",
     "refuse_change",
     "topic_named",
@@ -156,11 +155,6 @@ INTERNAL_TOPICS: Final = {
     topic.name: topic for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS, HALF_MESSAGES, HALF_SETTLED, HALF_DISCARDED)
 }
 INTERNAL_TOPIC_IDS: Final = {topic.topic_id: topic for topic in INTERNAL_TOPICS.values()}
-
-
-def is_internal(topic: TopicState) -> bool:
-    """Return True for a topic that is computed, not stored."""
-    return topic.topic_id in INTERNAL_TOPIC_IDS
 
 
 def topic_named(read: ReadState, name: str) -> TopicState | None:

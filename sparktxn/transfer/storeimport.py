@@ -22,7 +22,7 @@ from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import in_time
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.stager import SegmentStager
-from sparktxn.state.internal import is_internal, refuse_change
+from sparktxn.state.internal import INTERNAL_TOPICS, refuse_change
 from sparktxn.store import SinkCommit, Store, read_task
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.transfer.sametopic import check_same_topic, command_to_create
@@ -112,7 +112,7 @@ def import_from_store(
     refuse_change(topic)
     view = _view_of(source, source_topic, entry)
     theirs = view.topics[source_topic]
-    if is_internal(theirs):
+    if source_topic in INTERNAL_TOPICS:
         reason = f"source topic {source_topic!r} is internal: it shows what a log says, and has no records to import"
         raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
     importing = _Importing(store, _target(store, topic, theirs), source, theirs, view, on_progress)
