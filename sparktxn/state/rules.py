@@ -1,11 +1,11 @@
-"""One row for each command: what applies it, which parts it touches, and where it may stand.
+"""One row for each command: what applies it, which parts it touches, where it may stand, and the files it names.
 
 A command is added here and in `format/commands.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups import groups, membership
 from sparktxn.state.transactions import conditionalcommit, partitions, prepared, sinks
 
-__all__ = ["RULES", "Rule", "Scope", "is_confined", "parts_touched_by", "transaction_of"]
+__all__ = ["RULES", "Rule", "Scope", "files_named_by", "is_confined", "parts_touched_by", "transaction_of"]
 
 
 class Scope(Enum):
@@ -53,6 +53,8 @@ class Rule(NamedTuple):
     touches: Callable[[Any, int], touches.Parts]
     """Returns the parts that applying the command in an entry reads or changes, as far as the command names them."""
     scope: Scope
+    files: Callable[[Any], Iterator[touches.NamedSegment]] = touches.no_files
+    """Yields the files of segments that the command names: all others are garbage once they are old."""
 
 
 def _appends(delta: Delta, command: commands.Appends, context: Context) -> CommandResult | Refusal:
@@ -75,7 +77,7 @@ RULES: Final[Mapping[type, Rule]] = {
     commands.ExpectEndOffset: Rule(conditionalcommit.expect_end_offset, touches.expect_end_offset, Scope.TRANSACTION),
     commands.PrepareTxn: Rule(prepared.prepare_txn, touches.transaction, Scope.OPEN),
     commands.Appends: Rule(_appends, touches.nothing, Scope.OPEN),
-    commands.Append: Rule(partitions.append, touches.append, Scope.TRANSACTION),
+    commands.Append: Rule(partitions.append, touches.append, Scope.TRANSACTION, touches.file_of_append),
     commands.TxnOffsetCommit: Rule(groups.txn_offset_commit, touches.txn_offset_commit, Scope.TRANSACTION),
     commands.OffsetCommit: Rule(groups.offset_commit, touches.group_request, Scope.CONFINED),
     commands.DeleteGroup: Rule(groups.delete_group, touches.group_request, Scope.OPEN),
@@ -87,13 +89,13 @@ RULES: Final[Mapping[type, Rule]] = {
     commands.SinkBatchCommit: Rule(sinks.sink_batch_commit, touches.transaction, Scope.TRANSACTION),
     commands.SettleIntent: Rule(intents.settle_intent, touches.intent, Scope.CONFINED),
     commands.CancelIntent: Rule(intents.cancel_intent, touches.intent, Scope.CONFINED),
-    commands.Rewrite: Rule(rewrites.rewrite, touches.rewrite, Scope.OPEN),
+    commands.Rewrite: Rule(rewrites.rewrite, touches.rewrite, Scope.OPEN, touches.files_of_rewrite),
     commands.Vacuum: Rule(vacuum.vacuum, touches.store, Scope.OPEN),
     commands.RequireFeatures: Rule(features.require_features, touches.store, Scope.OPEN),
     commands.ExpireTransactionalId: Rule(expiry.expire_transactional_id, touches.transaction, Scope.OPEN),
     commands.ExpireProducers: Rule(expiry.expire_producers, touches.expire_producers, Scope.OPEN),
     commands.ExpireOffsets: Rule(expiry.expire_offsets, touches.expire_offsets, Scope.OPEN),
-    commands.PrepareHalf: Rule(halfmessages.prepare_half, touches.prepare_half, Scope.OPEN),
+    commands.PrepareHalf: Rule(halfmessages.prepare_half, touches.prepare_half, Scope.OPEN, touches.files_of_half),
     commands.CheckHalf: Rule(halfmessages.check_half, touches.half, Scope.OPEN),
     commands.EndHalf: Rule(halfmessages.end_half, touches.half, Scope.OPEN),
     commands.DiscardHalf: Rule(halfmessages.discard_half, touches.half, Scope.OPEN),
@@ -105,6 +107,12 @@ RULES: Final[Mapping[type, Rule]] = {
 def parts_touched_by(command: Command, entry: int) -> touches.Parts:
     """Return the parts that applying `command` in entry `entry` reads or changes, as far as it names them."""
     return RULES[type(command)].touches(command, entry)
+
+
+def files_named_by(list_: Iterable[Command]) -> Iterator[touches.NamedSegment]:
+    """Yield the files of segments that commands name."""
+    for command in list_:
+        yield from RULES[type(command)].files(command)
 
 
 def is_confined(command: Command) -> bool:

@@ -6,18 +6,22 @@ it touches is read (`log/follow/deferred.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 from sparktxn.format import commands
 from sparktxn.format.checkpoint import part_of
+from sparktxn.format.names import is_inline
 from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.intents import INTENT_WINDOW, intent_key
 from sparktxn.state.requests import request_key
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import StateRecord, TransactionState
 
 __all__ = [
     "STEADY_TABLES",
+    "NamedSegment",
     "Parts",
     "add_partitions_to_txn",
     "alter_store",
@@ -27,11 +31,15 @@ __all__ = [
     "expire_member",
     "expire_offsets",
     "expire_producers",
+    "file_of_append",
+    "files_of_half",
+    "files_of_rewrite",
     "group_request",
     "half",
     "init_producer_id",
     "intent",
     "is_unsteady",
+    "no_files",
     "nothing",
     "prepare_half",
     "rewrite",
@@ -45,6 +53,9 @@ __all__ = [
 
 Parts = tuple[str, ...]
 """Names of the parts of a checkpoint."""
+
+NamedSegment = tuple[TopicIdPartition, str, int, str]
+"""A file of a partition that a command names: its name, size and checksum; -1 and "" if the command lacks them."""
 
 STEADY_TABLES: Final = frozenset({"store", "partition"})
 """Tables of which a confined command reads records outside its parts: the store's, and whether a partition exists."""
@@ -187,6 +198,29 @@ def prepare_half(command: commands.PrepareHalf, entry: int) -> Parts:
     read = {part_of(("partition", segment.topic_id, segment.partition)) for segment in command.segments}
     read |= {part_of(("topic", segment.topic)) for segment in command.segments}
     return (_STORE, *half(command, entry), *sorted(read))
+
+
+def file_of_append(command: commands.Append) -> Iterator[NamedSegment]:
+    """Yield the appended file; none if its records are inline."""
+    if not command.data:
+        yield (command.topic_id, command.partition), command.segment, command.size_bytes, command.checksum
+
+
+def files_of_half(command: commands.PrepareHalf) -> Iterator[NamedSegment]:
+    """Yield the files of the half message that are not inline."""
+    for segment in command.segments:
+        if not is_inline(segment.segment):
+            yield (segment.topic_id, segment.partition), segment.segment, segment.size_bytes, segment.checksum
+
+
+def files_of_rewrite(command: commands.Rewrite) -> Iterator[NamedSegment]:
+    """Yield the new files; manifests have their sizes and checksums."""
+    return (((command.topic_id, command.partition), name, -1, "") for name in command.segments)
+
+
+def no_files(command: object) -> Iterator[NamedSegment]:
+    """Yield no file."""
+    return iter(())
 
 
 def nothing(command: commands.Appends, entry: int) -> Parts:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any, cast
 
 import pytest
 
 from sparktxn.format import names
 from sparktxn.format.commands import DiscardHalf, EndHalf, PrepareHalf, ResumeHalf
 from sparktxn.format.segment import checksum
-from sparktxn.log.keep import replay
 from sparktxn.log.keep.runs import segments_of
 from sparktxn.maintenance import reachable
+from sparktxn.state import touches
+from sparktxn.state.rules import RULES
 from sparktxn.values.structs import HalfSegment, SegmentRef
 from tests.maintenance.vacuumworld import LEFT, TOPIC, World
 
@@ -117,10 +119,7 @@ def test_segments_that_entries_from_the_horizon_on_have_prepared_are_kept(world:
 
 
 def test_a_build_that_marks_appends_alone_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Nothing:
-        """No command is one."""
-
-    monkeypatch.setattr(replay, "PrepareHalf", Nothing)
+    monkeypatch.setitem(cast(dict[type, Any], RULES), PrepareHalf, RULES[PrepareHalf]._replace(files=touches.no_files))
     with pytest.raises(AssertionError):
         scenario_prepared_from_the_horizon_on(world)
 

@@ -15,12 +15,13 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
-from sparktxn.format.commands import Append, Appends, Command, PrepareHalf, Rewrite
+from sparktxn.format.commands import Appends, Command, Rewrite
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, current_segments, segments_of
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.rules import files_named_by
 from sparktxn.state.transactions.committedentry import CommittedRanges
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
@@ -74,7 +75,7 @@ class Replay(Tail):
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         commands = super()._commands(entry)
         self.note_appends(entry)
-        for where, name, size_bytes, checksum in _files_of(commands):
+        for where, name, size_bytes, checksum in files_named_by(commands):
             self.segments.setdefault(where, {})[name] = NamedFile(entry.entry, size_bytes, checksum)
         for command in commands:
             if isinstance(command, Rewrite):
@@ -98,7 +99,7 @@ class Replay(Tail):
         if data is None:
             raise DamagedObject(names.entry(number), "it is missing")
         entry = decode_entry(data, names.entry(number), number)
-        return [(where, name) for where, name, _, _ in _files_of(super()._commands(entry))]
+        return [(where, name) for where, name, _, _ in files_named_by(super()._commands(entry))]
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Fold an entry in, and note the names of topics."""
@@ -252,20 +253,6 @@ def _same_runs(one: PartitionSegments, other: PartitionSegments) -> int:
     later = [each for located in (one, other) for each in located.committed]
     later += [each for located in (one, other) for run in located.sealed[same:] for each in run.committed_late]
     return 0 if any(each.first_offset < end for each in later) else same
-
-
-def _files_of(commands: Iterable[Command]) -> Iterator[tuple[TopicIdPartition, str, int, str]]:
-    """Yield the files that commands name: partition, name, size, checksum; manifests have the last two of rewrites."""
-    for command in commands:
-        if isinstance(command, Append) and not command.data:
-            yield (command.topic_id, command.partition), command.segment, command.size_bytes, command.checksum
-        elif isinstance(command, PrepareHalf):
-            for segment in command.segments:
-                if not names.is_inline(segment.segment):
-                    where = (segment.topic_id, segment.partition)
-                    yield where, segment.segment, segment.size_bytes, segment.checksum
-        elif isinstance(command, Rewrite):
-            yield from (((command.topic_id, command.partition), name, -1, "") for name in command.segments)
 
 
 def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str, Iterable[object]]]:

@@ -34,6 +34,8 @@ def test_every_command_says_what_it_touches() -> None:
         fields = {field.name for field in msgspec.structs.fields(command)}
         is_confined = rule.scope is not Scope.OPEN
         assert not is_confined or ("transactional_id" in fields) == (rule.scope is Scope.TRANSACTION)
+        # A file that no command is seen to name would be deleted by a vacuum.
+        assert (rule.files is not touches.no_files) == bool(fields & {"segment", "segments"})
 
 
 def test_ending_a_transaction_touches_the_partitions_and_groups_of_its_record() -> None:
