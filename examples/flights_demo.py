@@ -53,7 +53,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "input").mkdir(parents=True)
     store = Store.open(str(folder / "store"), create=True)
-    for topic in ("flights", "delays", "late"):
+    for topic in proof.TOPICS:
         store.create_topic(topic, PARTITIONS)
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
     share = random.Random(seed).uniform(*KILL_BETWEEN)
@@ -68,6 +68,7 @@ def main() -> int:
     chart.draw(folder / "flights.png", watch.samples, watch.kills, flights)
     seconds = time.monotonic() - started
     print_report(console, report, folder, seconds, seed)
+    print_paths(console, folder / "store")
     show_store(console, folder / "store")
     return 0 if all(check.right for check in report) else 1
 
@@ -103,6 +104,19 @@ def print_report(console: Console, report: list[proof.Check], folder: Path, seco
     wrong = sum(not check.right for check in report)
     console.print(f"chart: {folder / 'flights.png'}")
     console.print(f"{seconds:.0f} s, installation not counted (kill seed {seed}); {wrong or 'no'} figures off")
+
+
+def print_paths(console: Console, folder: Path) -> None:
+    """Say which path a read of the topics takes."""
+    with Store.open(str(folder)) as store:
+        files = store.files(store.view(proof.TOPICS))
+    native = [file.record_count for file in files if file.is_whole or file.offset_column is not None]
+    rows = sum(file.record_count for file in files) - sum(native)
+    console.print(
+        f"scan() reads {sum(native):,} records of {len(native)} files with Spark's own reader, and {rows:,} of "
+        f'{len(files) - len(native)} other segments through Python; format("txnlog") reads all through Python',
+        soft_wrap=True,
+    )
 
 
 def show_store(console: Console, store: Path) -> None:

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from flights.independent_reader import CommittedSegment, committed, entries, rows_of
 from flights.job import COUNTS, LATE_MINUTES
 
-__all__ = ["Check", "Kill", "observe", "prove"]
+__all__ = ["TOPICS", "Check", "Kill", "observe", "prove"]
+
+TOPICS = ("flights", "delays", "late")
 
 
 class Check(NamedTuple):
@@ -86,7 +88,7 @@ def _read_all(store: Path) -> tuple[dict[str, Counter[int]], int]:
 
     A view is the sum of the entries up to its own: while every entry is in step, every view is.
     """
-    seen: dict[str, Counter[int]] = {topic: Counter() for topic in ("flights", "delays", "late")}
+    seen: dict[str, Counter[int]] = {topic: Counter() for topic in TOPICS}
     torn = 0
     due: set[int] = set()
     for _, segments in groupby(committed(store), key=lambda segment: segment.entry):
