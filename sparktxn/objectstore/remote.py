@@ -507,7 +507,8 @@ def _parsed_storage(file_system: Any, storage: Mapping[str, Any]) -> dict[str, A
         takes["profile"] = takes.pop("session")
     for name in storage:
         if name not in takes:
-            raise ConfigurationError(f"unknown setting 'storage.{name}'{did_you_mean(name, takes)}")
+            nearest = did_you_mean(f"storage.{name}", [f"storage.{taken}" for taken in takes])
+            raise ConfigurationError(f"unknown setting 'storage.{name}'{nearest}")
     return {name: _parsed_value(f"storage.{name}", value, takes[name]) for name, value in storage.items()}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import read_stream, write_stream
@@ -93,6 +94,39 @@ def test_wrong_arguments_of_a_write(
 ) -> None:
     with pytest.raises(error, match=match):
         write_stream(**{"df": numbers(0, 1), "uri": store.uri, "topic": "t", **given})
+
+
+def test_a_topic_and_its_columns_are_checked_before_the_query_starts(spark: SparkSession, store: Store) -> None:
+    store.create_topic("out", 1)
+    ticks = spark.readStream.format("rate").load()
+    text = ticks.selectExpr("string(value) value")
+    with pytest.raises(ConfigurationError, match="topic 'ou' does not exist; did you mean 'out'"):
+        write_stream(text, store.uri, "ou")
+    with pytest.raises(ConfigurationError, match="column 'value' has type map<string, int64>"):
+        write_stream(ticks.selectExpr("map('a', value) value"), store.uri, "out")
+    write_stream(text, store.uri, "new", createTopic=True)
+    assert [topic.name for topic in store.topics()] == ["out"]
+
+
+def test_a_checkpoint_of_other_topics_is_refused(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    for first, topic in enumerate(("in", "other", "out")):
+        store.create_topic(topic, 1)
+        numbers(first, first + 1).write.format("txnlog").mode("append").option("topic", topic).save(store.uri)
+
+    def copy(topics: list[str], **given: Any) -> None:
+        stream = read_stream(spark, store.uri, topics, startingOffsets="earliest", **given)
+        run(write_stream(stream.select("value"), store.uri, "out", checkpointLocation=str(tmp_path / "checkpoint")))
+
+    copy(["in"])
+    with pytest.raises(StreamingQueryException, match=r"a query that reads \['in'\], and this one reads none of them"):
+        copy(["other"])
+    copy(["other", "in"])
+    assert read(spark, store, "out") == [0, 1, 2]
+    copy(["other"])
+    copy(["in"], failOnDataLoss=False)
+    assert read(spark, store, "out") == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(

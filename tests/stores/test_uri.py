@@ -65,7 +65,7 @@ def test_a_bad_address_is_refused_and_a_password_in_it_not_repeated(uri: str) ->
         ("http://host/a", {}, "scheme 'http': fsspec knows it, but"),
         ("/data", {"key": "pa55word"}, r"storage\.key given, but the store '/data' takes no storage"),
         ("memory://x", {"secret": "pa55word"}, r"storage\.secret given, but"),
-        ("s3://bucket", {"secrett": "pa55word"}, r"unknown setting 'storage\.secrett'; did you mean 'secret'"),
+        ("s3://bucket", {"secrett": "pa55word"}, r"unknown setting 'storage\.secrett'; did you mean 'storage\.secret'"),
         ("s3://bucket", {"use_listings_cache": "true"}, r"unknown setting 'storage\.use_listings_cache'"),
         ("s3://bucket", {"anon": "maybe"}, r"'storage\.anon' is not a boolean: expected true or false"),
         ("s3://bucket", {"client_kwargs": "pa55word"}, r"'storage\.client_kwargs' is not a JSON object"),

@@ -136,7 +136,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise unless the query goes on from `progress`.
 
         Raises:
-            ConfigurationError: it is a progress in another order, or of another store.
+            ConfigurationError: it is a progress in another order, or of another store. Or it is of other topics, none
+                of which this query reads, and failOnDataLoss is set: it would be lost.
         """
         store_id = self._store().store_id
         # A checkpoint of an earlier version does not name its store.
@@ -152,6 +153,13 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ConfigurationError(
                 f"the query's checkpoint was written in {order} order: set the option order to {order}, or start the "
                 "query with a new checkpoint"
+            )
+        known = sorted(progress["topicIds"])
+        if known and self._options.fail_on_data_loss and not any(map(self._is_read, known)):
+            raise ConfigurationError(
+                f"the query's checkpoint is of a query that reads {known}, and this one reads none of them: expected "
+                "one of its topics. Start the query with a new checkpoint, or set the option failOnDataLoss to false "
+                "to give that progress up"
             )
 
     def _view_of(self, end: Progress) -> ReadView:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark_txnlog.connecting.internals import is_classic
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.writing.batch_writer import prepare_write
 from pyspark_txnlog.writing.foreach import foreach_batch
 from sparktxn.values import arguments
 
@@ -41,15 +42,18 @@ def write_stream(
 
     Raises:
         TypeError: an argument has a wrong type.
-        ConfigurationError: an option is wrong.
+        ConfigurationError: an option or a column is wrong, or the topic does not exist. Where the query is to create or
+            to widen it, its first micro-batch says so.
     """
     arguments.instance("df", df, DataFrame)
     given: dict[str, Any] = {"path": uri, **option_texts(options, named)}
     if topic is not None:
         given["topic"] = arguments.text("topic", topic)
-    checkpoint = WriteOptions.parse(given, WRITE_STREAM).checkpoint
+    parsed = WriteOptions.parse(given, WRITE_STREAM)
     if not is_classic(df):
         return df.writeStream.format("txnlog").options(**given)
+    if not (parsed.create_topic or parsed.merge_schema):
+        prepare_write(parsed, df.schema)
     del given["path"]
     writer = df.writeStream.foreachBatch(foreach_batch(uri, **given))
-    return writer if checkpoint is None else writer.option(_CHECKPOINT, checkpoint)
+    return writer if parsed.checkpoint is None else writer.option(_CHECKPOINT, parsed.checkpoint)
