@@ -52,7 +52,7 @@ def rows_digest(topic: str, columns: Mapping[str, pa.Array], count: int) -> Rows
     A value is bound to its topic, its column's name and its row. Null differs from every value, and a column that is
     missing is null: a topic may have got it since. All NaN are one value, and so are 0.0 and -0.0.
     """
-    return digest_of_words(KIND, _rows(columns, count) + _of_name(topic))
+    return digest_of_words(KIND, _rows(columns, count) + name_word(topic))
 
 
 def digest_of_words(kind: str, words: Words) -> RowsDigest:
@@ -93,7 +93,7 @@ def _rows(columns: Mapping[str, pa.Array], count: int) -> Words:
     rows = np.zeros(count, np.uint64)
     for name, array in columns.items():
         if array.null_count < count:
-            rows += _without_nulls(array, _mixed(_values(array) + _of_name(name)), np.uint64(0))
+            rows += _without_nulls(array, _mixed(_values(array) + name_word(name)), np.uint64(0))
     return rows
 
 
@@ -103,7 +103,8 @@ def _without_nulls(array: pa.Array, words: Words, null: np.uint64) -> Words:
     return np.where(_numbers(array.is_null().cast(pa.uint8()), np.uint8), null, words)
 
 
-def _of_name(name: str) -> np.uint64:
+def name_word(name: str) -> np.uint64:
+    """Return the word that binds a row to the topic of this name, or a value to its column."""
     return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
 
 

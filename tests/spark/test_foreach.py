@@ -51,6 +51,20 @@ def test_outputs_are_one_transaction_and_a_repeated_batch_changes_nothing(
 
 
 @pytest.mark.spark
+def test_rows_that_change_their_topics_are_other_rows(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame]
+) -> None:
+    store.create_topic("even", 1)
+    store.create_topic("odd", 1)
+    rows = numbers(0, 10)
+    foreach_batch(store.uri, even_and_odd, query_id="q")(rows, 0)
+    found = even_and_odd(rows, 0)
+    swapped = {"even": found["odd"], "odd": found["even"]}
+    with pytest.raises(BatchRefused, match="with other rows"):
+        foreach_batch(store.uri, lambda *_: swapped, query_id="q", onReplayMismatch="fail")(rows, 0)
+
+
+@pytest.mark.spark
 def test_a_query_in_update_mode_goes_on_where_it_stopped(
     spark: SparkSession, store: Store, tmp_path: Path, numbers: Callable[..., DataFrame]
 ) -> None:
@@ -117,7 +131,7 @@ def test_a_repeated_batch_with_another_value_is_refused(spark: SparkSession, sto
     state = store.log.transaction("spark-q")
     assert state is not None
     assert state.sink is not None
-    assert state.sink.batches[-1].fingerprint.split(":")[1] == ("rows1" if nested else "spark1")
+    assert state.sink.batches[-1].fingerprint.split(":")[1] == ("rows1" if nested else "spark2")
     write(rows.repartition(3, "i").select(*reversed(rows.columns)), 0)
     for name in share(("id", "n", "e") if nested else _OTHER_ROWS, 0, 3):
         with pytest.raises(BatchRefused, match="with other rows"):
@@ -142,11 +156,21 @@ def test_the_row_word_is_what_the_protocol_says(spark: SparkSession, store: Stor
     foreach_batch(store.uri, topic="t", query_id="q", createTopic=True)(rows, 0)
     found = with_row_hashes(rows, store.stage_plan(["t"]), "t").select(ROW_HASH)
     stored_as = {"i": "bigint", "s": "bigint", "f": "double", "t": "binary", "e": "binary"}
-    words = [F.lit("t")]
-    for name in sorted(rows.columns):
-        column = F.col(quoted(name))
-        words += [column.cast(stored_as[name]) if name in stored_as else column, column.isNull()]
-    assert found.collect() == rows.select(F.xxhash64(*words)).collect()
+    columns = {name: F.col(quoted(name)) for name in sorted(rows.columns)}
+    bits = [column.isNull().cast("bigint") * 2**bit for bit, column in enumerate(columns.values())]
+    cast = [column.cast(stored_as[name]) if name in stored_as else column for name, column in columns.items()]
+    assert found.collect() == rows.select(F.xxhash64(sum(bits, F.lit(0)), *cast)).collect()
+
+
+@pytest.mark.spark
+def test_each_column_that_is_null_gives_another_hash(spark: SparkSession, store: Store) -> None:
+    """More columns than one number has bits: none, each one, and each two neighbours are null, or have a zero."""
+    names = [f"c{number:03}" for number in range(130)]
+    store.create_topic("t", schema=pa.schema([(name, pa.int64()) for name in names]))
+    columns = [f"if(id in ({at}, {200 + at}, {201 + at}), null, 0L) {name}" for at, name in enumerate(names)]
+    rows = spark.sql("select id from range(331)").selectExpr("id", *columns)
+    hashed = with_row_hashes(rows.select(names), store.stage_plan(["t"]), "t").select(ROW_HASH).collect()
+    assert len({*hashed}) == len({*rows.select(names).collect()}) == 1 + 130 + 129
 
 
 @pytest.mark.spark

@@ -111,7 +111,7 @@ def test_each_way_commits_the_same(spark: SparkSession, store: Store, take: Take
     assert state is not None
     assert state.sink is not None
     assert state.sink.batches[-1].fingerprint == (
-        "cf012ea2aa46186dfef04f67cb0f407c:spark1:38bf17c9c1c0abe0ccdfbd6a86fb9503"
+        "cf012ea2aa46186dfef04f67cb0f407c:spark2:e372257068b0bd9d5bb9670611f5f3a6"
     )
 
 

@@ -192,7 +192,7 @@ def _stage(plan: StagePlan, topic: str | None, names: Sequence[str], *, digests:
     is_hashed = ROW_HASH in names
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Sequence[StagedSegment]:
-        hashed = HashedRows(batch.rename_columns(names) for batch in batches)
+        hashed = HashedRows((batch.rename_columns(names) for batch in batches), topic)
         staged = stage_rows(plan, topic, hashed, inline=True, digests=digests and not is_hashed)
         return hashed.digested(staged)
 

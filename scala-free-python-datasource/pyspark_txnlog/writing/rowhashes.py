@@ -1,7 +1,7 @@
 """The content of rows as Spark hashes it in its plan, which is quicker than Python's way over the rows.
 
-A micro-batch's fingerprint is made of it. Spark's function `xxhash64` leaves out nulls, and refuses maps. So a column
-says in addition whether it is null, and rows with nested columns are hashed in Python.
+A micro-batch's fingerprint is made of it. Spark's function `xxhash64` leaves out nulls, and refuses maps. So numbers
+that say which columns are null go before the values, and rows with nested columns are hashed in Python.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
@@ -17,7 +18,7 @@ from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, Intege
 from pyspark_txnlog.options.spark_columns import is_scalar, quoted
 from sparktxn import output_schema
 from sparktxn.stage.columnconversion import RECORD_COLUMNS
-from sparktxn.stage.rowdigest import digest_of_words
+from sparktxn.stage.rowdigest import digest_of_words, name_word
 from sparktxn.stage.stagedsegment import with_digest
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ __all__ = ["ROW_HASH", "HashedRows", "with_row_hashes"]
 ROW_HASH: Final = "__row_hash"
 """The column of hashes; no topic has a column of this name."""
 
-_KIND: Final = "spark1"
+_KIND: Final = "spark2"
+
+_BITS: Final = 63
+"""The bits of a number but for its sign: of so many columns it says which are null."""
 
 _STORED_AS: Final[dict[type[DataType], str]] = {
     ByteType: "bigint",
@@ -43,20 +47,27 @@ _STORED_AS: Final[dict[type[DataType], str]] = {
 
 
 def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:
-    """Return `rows` with a hash of each, bound to its topic; or as they are if Python must hash them."""
+    """Return `rows` with a hash of each, not bound to its topic; or as they are if Python must hash them."""
     names = sorted({*rows.columns}.intersection(_content(plan, topic)))
-    is_hashed = all(is_scalar(rows.schema[name].dataType) for name in names)
+    is_hashed = bool(names) and all(is_scalar(rows.schema[name].dataType) for name in names)
     # Spark does not know which rows' timestamps the log leaves out.
     if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
         return rows
-    # One text for all columns: a micro-batch of few rows would pay for many calls into the JVM. No topic has a quote.
-    hashed = [f"'{topic or ''}'"]
+    # One text for all columns: a micro-batch of few rows would pay for many calls into the JVM.
+    hashed = [*_nulls(names)]
     declared = output_schema(None if topic is None else plan.topics[topic].schema)
     for name in names:
         column = quoted(name)
         stored_as = _stored_as(rows.schema[name].dataType, declared.field(name).type)
-        hashed += [column if stored_as is None else f"cast({column} as {stored_as})", f"{column} is null"]
+        hashed.append(column if stored_as is None else f"cast({column} as {stored_as})")
     return rows.withColumn(ROW_HASH, F.expr(f"xxhash64({', '.join(hashed)})"))
+
+
+def _nulls(names: Sequence[str]) -> Iterator[str]:
+    """Yield numbers whose bits say which columns are null: a hashed flag for each column costs more."""
+    for start in range(0, len(names), _BITS):
+        part = names[start : start + _BITS]
+        yield " | ".join(f"if({quoted(name)} is null, {1 << bit}L, 0L)" for bit, name in enumerate(part))
 
 
 def _stored_as(found: DataType, declared: pa.DataType) -> str | None:
@@ -81,10 +92,14 @@ def _content(plan: StagePlan, topic: str | None) -> Sequence[str]:
 
 
 class HashedRows:
-    """Rows on their way into a stager, which takes them without their column of hashes."""
+    """Rows on their way into a stager, which takes them without their column of hashes.
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+    Each hash is bound to the topic here, not in each row by Spark. Rows that name their topics have no other one.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> None:
         self._batches = batches
+        self._word = np.uint64(0) if topic is None else name_word(topic)
         self._digest: RowsDigest | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -94,7 +109,7 @@ class HashedRows:
                 yield batch
                 continue
             hashes = batch.column(ROW_HASH).view(pa.uint64()).to_numpy()
-            self._digest = digest_of_words(_KIND, hashes).plus(self._digest)
+            self._digest = digest_of_words(_KIND, hashes + self._word).plus(self._digest)
             yield batch.drop_columns([ROW_HASH])
 
     def digested(self, staged: Sequence[StagedSegment]) -> Sequence[StagedSegment]:
