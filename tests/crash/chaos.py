@@ -33,7 +33,7 @@ from tests.crash.chaos_workload import (
 from tests.crash.journal_checker import Evidence, notes_of
 from tests.crash.worker_forker import WorkerForker
 
-__all__ = ["ChaosRun", "NetworkFaults", "Plan", "Report"]
+__all__ = ["ChaosRun", "NetworkFaults", "Plan", "Report", "stopped"]
 
 _ENDS_WITHIN_S: Final = 300.0
 """A machine with other work takes minutes for what takes seconds on a quiet one."""
@@ -135,9 +135,10 @@ class _Worker:
         self.done = False
 
 
-def _stopped(pid: int) -> bool:
+def stopped(pid: int) -> bool:
     """Pause all threads of a process: one may be in a call of the disk, and ends it first. False if it has ended."""
-    os.kill(pid, signal.SIGSTOP)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
     while True:
         states = _states_of_threads(pid)
         if states.get(pid, "Z") in "ZX":
@@ -232,7 +233,7 @@ class ChaosRun:
         """Pause a writer: one that is to outlast its time-out only while it has a transaction open in the log."""
         if blow == "outlast" and not self._is_open(victim):
             return False
-        if not _stopped(victim.pid):  # it was coming to its own end: its successor is struck
+        if not stopped(victim.pid):  # it was coming to its own end: its successor is struck
             return False
         if blow == "replace" or self._is_open(victim):
             return True

@@ -17,6 +17,7 @@ import pytest
 
 from sparktxn import Consumer, Producer, Store
 from sparktxn.store import read_task
+from tests.crash.chaos import stopped
 from tests.crash.chaos_workload import FENCED, STARTS_AGAIN, Task
 from tests.crash.group_workload import GROUP, PARTITIONS, SESSIONS
 from tests.crash.journal_checker import notes_of
@@ -148,15 +149,22 @@ class Members:
         )
         self._pids[name] = self._forker.start(task)
 
+    def _victim(self) -> str:
+        """Pause a member that is not paused yet, and return its name."""
+        while True:
+            paused = {name for _, name, _ in self._wakes}
+            name = self._random.choice([name for name in sorted(self._pids) if name not in paused])
+            if stopped(self._pids[name]):
+                return name
+            self._live(0.02)  # it had come to its own end, and is started again
+
     def _strike(self, blow: str) -> None:
-        paused = {name for _, name, _ in self._wakes}
-        name = self._random.choice([name for name in sorted(self._pids) if name not in paused])
+        name = self._victim()
         pid = self._pids[name]
         if blow == "kill":
             self._killed.add(pid)
             os.kill(pid, signal.SIGKILL)
         else:
-            os.kill(pid, signal.SIGSTOP)
             session_s = SESSIONS * self._plan.timeout_ms / 1000
             self._wakes.append((time.monotonic() + session_s * self._random.uniform(1.2, 2), name, pid))
 
