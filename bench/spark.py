@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -112,20 +113,23 @@ def _segment(topic_id: int, number: int) -> StagedSegment:
 
 def run_driver(folder: str, use: str) -> tuple[Any, float]:
     """Return what a driver of its own prints, and the largest peak of a Python process in megabytes."""
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(BATCHES)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
     megabytes = 0.0
-    while driver.poll() is None:
-        megabytes = max([megabytes, *map(_peak_megabytes, _python_processes(driver.pid))])
-        time.sleep(0.1)
-    stdout, stderr = driver.communicate()
-    if driver.returncode:
-        raise RuntimeError(stderr)
+    # Spark prints more than a pipe holds.
+    with tempfile.TemporaryFile("w+") as told:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(BATCHES)],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+        )
+        while driver.poll() is None:
+            megabytes = max([megabytes, *map(_peak_megabytes, _python_processes(driver.pid))])
+            time.sleep(0.1)
+        stdout, _ = driver.communicate()
+        told.seek(0)
+        if driver.returncode:
+            raise RuntimeError(told.read())
     return json.loads(stdout.splitlines()[-1]), megabytes
 
 
