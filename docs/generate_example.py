@@ -18,8 +18,7 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.background import ThreadBackground
-from sparktxn.process.dropped import hold
-from sparktxn.store import registry
+from tests.lending import close_lent, lend_log, take_log_back
 
 TARGET = Path(__file__).with_name("PROTOCOL.md")
 BEGIN, END = "<!-- example: made by `make docs` -->\n", "<!-- end of the example -->\n"
@@ -62,8 +61,8 @@ def example() -> dict[str, bytes]:
     objects = MemoryStore(name, clock)
     background = ThreadBackground("example", 1)
     log = Log.open(objects, settings=StoreSettings(), clock=clock, ids=CountedIds(), background=background, create=True)
-    # The clients find a log that is open, with this clock and these tokens.
-    registry._logs[registry._key(uri, {})] = (log, [hold()])
+    # The clients use a log with this clock and these tokens.
+    lend_log(uri, log)
     try:
         admin = AdminClient({"bootstrap.servers": uri})
         topic = NewTopic("orders", 1, config={"segment.format": "arrow", "append.inline.bytes": "0"})
@@ -74,7 +73,8 @@ def example() -> dict[str, bytes]:
             with producer.transaction():
                 producer.produce("orders", key="o-17", value="2 apples", timestamp=clock.wall_ms())
     finally:
-        registry.release_log(log)
+        take_log_back(uri)
+        close_lent(log)
         background.close()
     return {info.name: objects.get(info.name) or b"" for info in objects.list("")}
 

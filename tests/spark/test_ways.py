@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -208,7 +209,7 @@ def test_frames_with_observed_metrics_and_of_connect_go_through_tasks(
     assert planned_bytes(rows) is None
     foreach_batch(store.uri, topic="t", query_id="q")(rows, 0)
     assert observed.get == {"count": 10}
-    connected: Any = object()
+    connected: Any = SimpleNamespace(sparkSession=object())
     assert planned_bytes(connected) is None
 
 

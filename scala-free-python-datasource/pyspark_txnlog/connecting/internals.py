@@ -62,7 +62,7 @@ COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 _FILTERING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-def context_of(spark: SparkSession) -> SparkContext | None:
+def context_of(spark: object) -> SparkContext | None:
     """Return the session's context; None with Spark Connect."""
     context: SparkContext | None = getattr(spark, "_sc", None)
     return context
@@ -70,7 +70,7 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 def is_stopped(spark: object) -> bool:
     """Return whether a session is stopped, of Spark Connect or not."""
-    context = getattr(spark, "_sc", None)
+    context = context_of(spark)
     return bool(getattr(spark, "is_stopped", False) if context is None else context._jsc is None)
 
 
@@ -105,9 +105,7 @@ def has_file_system(spark: SparkSession, scheme: str) -> bool:
 
 def is_classic(frame: DataFrame) -> bool:
     """Return whether the driver of `frame` is this process."""
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-
-    return isinstance(frame, ClassicDataFrame)
+    return context_of(frame.sparkSession) is not None
 
 
 def planned_bytes(frame: DataFrame) -> int | None:

@@ -1,7 +1,6 @@
-"""Streams into topics by one call, which chooses between the two ways that Spark has for them.
+"""Streams into topics by one call: by `foreach_batch`, or by the sink where the driver is another process.
 
-A sink of Spark in Python plans each micro-batch twice and starts tasks of its own. `foreach_batch` does neither, and
-takes output mode update. It needs a driver in this process.
+Spark refuses output mode update for the sink, and plans each of its micro-batches twice.
 """
 
 from __future__ import annotations
