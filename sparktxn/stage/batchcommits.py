@@ -123,11 +123,11 @@ class BatchCommits:
         try:
             self._submit(writer, staged, state, contents)
         except CommandRefused as refused:
-            # Another driver may have committed the very batch since the last refresh.
-            state = self.log.transaction(transactional_id)
-            replayed = None if sink is None else _replayed(staged, state, sink, on_replay_mismatch)
-            if replayed is not None:
-                return replayed
+            if sink is not None:
+                # Another driver may have committed the very batch since the last refresh.
+                replayed = _replayed(staged, self.log.transaction(transactional_id), sink, on_replay_mismatch)
+                if replayed is not None:
+                    return replayed
             raise prescriptive(refused) from None
         return CommitResult(self.log.entry, replayed=False)
 

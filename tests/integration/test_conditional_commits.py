@@ -11,7 +11,7 @@ import pytest
 
 from sparktxn import ConfigurationError, ExpectationFailed, TransactionAborted
 from sparktxn.consumer import Consumer
-from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.errors import ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from sparktxn.store import SinkCommit
@@ -212,6 +212,18 @@ def test_expectations_are_checked_without_segments_too(world: World, how: dict[s
     world.produce("other", topic=OTHER)
     with pytest.raises(ExpectationFailed):
         world.store.commit([], expect={(OTHER, 0): 0}, **how)
+
+
+def test_a_refusal_without_a_sink_asks_nothing_more_of_the_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(transactional_id: str) -> None:
+        raise OutcomeUnknown(f"{transactional_id} was asked for until the deadline")
+
+    commit(world, {(TOPIC, 0): 0}, transactional_id="job")
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store.log, "transaction", busy)
+        with pytest.raises(ExpectationFailed):
+            commit(world, {(TOPIC, 0): 0}, transactional_id="job")
+    assert world.texts(TOPIC) == ["row"]
 
 
 @pytest.mark.parametrize(
