@@ -108,13 +108,12 @@ def import_from_store(
     entry = arguments.integer_or_none("entry", entry, 1)
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("on_progress", on_progress)
-    arguments.timeout_s("timeout_s", timeout_s)
     refuse_change(topic)
-    view = _view_of(source, source_topic, entry)
-    theirs = view.topics[source_topic]
     if source_topic in INTERNAL_TOPICS:
         reason = f"source topic {source_topic!r} is internal: it shows what a log says, and has no records to import"
         raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
+    view = _view_of(source, source_topic, entry)
+    theirs = view.topics[source_topic]
     importing = _Importing(store, _target(store, topic, theirs), source, theirs, view, on_progress)
     return importing.run(dry_run=dry_run)
 

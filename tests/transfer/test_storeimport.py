@@ -311,6 +311,8 @@ def test_what_does_not_fit_is_named_before_anything_is_written(shop: Store, targ
         with pytest.raises(KafkaException, match="is internal") as internal:
             import_from_store(target, topics[0], shop, topics[1])
         assert internal.value.error.code() == ErrorCode.INVALID_TOPIC
+    with pytest.raises(KafkaException, match="is internal"):
+        import_from_store(target, "orders", shop, "__consumer_offsets", entry=newest(shop) + 5)
     with pytest.raises(CommandRefused, match=f"the source '{shop.uri}': .*{newest(shop) + 5}"):
         import_from_store(target, "orders", shop, "orders", entry=newest(shop) + 5)
     assert newest(target) == before
