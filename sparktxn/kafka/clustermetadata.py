@@ -98,12 +98,11 @@ class GroupMetadata(Struct, frozen=True):
 
 
 def cluster_metadata(uri: str, topics: Iterable[TopicState], asked: str | None = None) -> ClusterMetadata:
-    """Return the metadata of `topics`, or of the one named `asked` (with its error, if it is not there)."""
+    """Return the metadata of `topics`, and an error for the one that was asked for, if it is not among them."""
     found: dict[str, TopicMetadata] = {}
     for topic in topics:
-        if asked is None or topic.name == asked:
-            partitions = {number: PartitionMetadata(number) for number in range(topic.partition_count)}
-            found[topic.name] = TopicMetadata(topic.name, partitions)
+        partitions = {number: PartitionMetadata(number) for number in range(topic.partition_count)}
+        found[topic.name] = TopicMetadata(topic.name, partitions)
     if asked is not None and asked not in found:
         error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked!r} does not exist in {uri}")
         found[asked] = TopicMetadata(asked, {}, error)
