@@ -61,13 +61,11 @@ class Passed(NamedTuple):
     """A vacuum has passed a premise, so that answers which rely on it are void.
 
     `entries` is True if the premise's entry is below `horizon`, `names` if objects that it names may be deleted.
-    `damage` is what the work met, if it did not end.
     """
 
     horizon: int
     entries: bool
     names: bool
-    damage: DamagedObject | FormatVersionError | None = None
 
 
 def judge(objects: ObjectStore, premise: Premise) -> Passed | None:
@@ -105,7 +103,7 @@ def excused(objects: ObjectStore, premise: Premise, damage: DamagedObject | Form
     passed = judge(objects, premise)
     if passed is None:
         raise damage
-    return passed._replace(damage=damage)
+    return passed
 
 
 def confirm(objects: ObjectStore, premise: Callable[[], Premise], work: Callable[[], Result]) -> Result | Passed:
