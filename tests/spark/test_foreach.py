@@ -206,6 +206,8 @@ def test_wrong_options_are_refused_at_once(store: Store) -> None:
         foreach_batch(store.uri, topic="t", transactionalID_="t")
     with pytest.raises(ConfigurationError, match="'createTopicPartitions' is '0'"):
         foreach_batch(store.uri, topic="t", createTopic=True, createTopicPartitions=0)
+    with pytest.raises(ConfigurationError, match="'path' is given twice"):
+        foreach_batch(store.uri, topic="t", path="other")
     with pytest.raises(ConfigurationError, match="'topic' does not go with outputs"):
         foreach_batch(store.uri, even_and_odd, topic="t")
 

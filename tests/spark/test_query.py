@@ -85,6 +85,10 @@ def test_a_frame_of_spark_connect_is_written_by_the_sink(
         ({"topik": "t"}, ConfigurationError, "did you mean 'topic'"),
         ({"createTopic": 1.5}, TypeError, "option 'createTopic' is of type float"),
         ({"commitGroup": "g"}, ConfigurationError, "'commitGroup' needs the option 'checkpointLocation'"),
+        ({"path": "other"}, ConfigurationError, "option 'path' is given twice, with different values"),
+        ({"TOPIC": "other"}, ConfigurationError, "option 'TOPIC' is given twice"),
+        ({"options": {"createTopic": True}, "createtopic": False}, ConfigurationError, "'createtopic' is given twice"),
+        ({"options": {"storage.Key": "a", "storage.key": "b"}}, ConfigurationError, "'storage.key' is given twice"),
         ({"query_id": "q"}, ConfigurationError, "unknown option 'query_id'"),
         ({"outputs": "q"}, ConfigurationError, "unknown option 'outputs'"),
     ],
@@ -136,6 +140,7 @@ def test_a_checkpoint_of_other_topics_is_refused(
         ({"topics": 5}, TypeError, "topics is 5"),
         ({"topics": None}, ConfigurationError, "says what to read: none is given"),
         ({"startingOfsets": "earliest"}, ConfigurationError, "did you mean 'startingOffsets'"),
+        ({"subscribe": "other"}, ConfigurationError, "option 'subscribe' is given twice"),
     ],
 )
 def test_wrong_arguments_of_a_read(

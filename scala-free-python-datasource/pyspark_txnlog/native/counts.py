@@ -54,7 +54,7 @@ def _tasks(uri: str, topic: str, options: Mapping[str, Any] | None, named: Mappi
     name = arguments.identifier("topic", topic)
     if name in INTERNAL_TOPICS:
         raise ConfigurationError(f"topic {name!r} is internal, and its rows are not stored: count those that you read")
-    parsed = ReadOptions.parse({"path": uri, **option_texts(options, named), "topic": name}, READ)
+    parsed = ReadOptions.parse(option_texts(options, named, path=uri, topic=name), READ)
     refuse_filters(parsed, "count() and max_offset()", "they read no records; count() a data frame that has them")
     schema, pinned = read_schema(parsed)
     parts = TxnLogReader(parsed, schema, pinned, by_segment=True).partitions()

@@ -48,9 +48,7 @@ def write(
             `onReplayMismatch` is fail.
     """
     arguments.instance("df", df, DataFrame)
-    given = {"path": uri, **option_texts(options, named)}
-    if topic is not None:
-        given["topic"] = arguments.text("topic", topic)
+    given = option_texts(options, named, path=uri, topic=arguments.text_or_none("topic", topic))
     parsed = WriteOptions.parse(given, WRITE)
     plan = prepare_write(parsed, df.schema)
     is_known = parsed.application_id is not None

@@ -40,7 +40,7 @@ def history(spark: SparkSession, uri: str, *, limit: int | None = None, **option
     """
     check_session(spark)
     limit = arguments.integer_or_none("limit", limit, 1)
-    read = spark.read.format("txnlog").options(**option_texts(None, options)).option("table", "entries")
+    read = spark.read.format("txnlog").options(**option_texts(None, options, path=uri, table="entries"))
     if limit is not None:
         read = read.option("limit", str(limit))
     return read.load(uri).orderBy("entry", ascending=False)
@@ -77,7 +77,7 @@ def register_views(
     check_session(spark)
     prefix = arguments.text("prefix", prefix)
     system_prefix = prefix if system_prefix is None else arguments.text("system_prefix", system_prefix)
-    texts = option_texts(None, options)
+    texts = option_texts(None, options, path=uri)
     settings = {name.lower(): value for name, value in texts.items() if _is_setting(name)}
     store = open_store(uri, settings)
     names = [topic.name for topic in store.topics()] if topics is None else arguments.identifiers("topics", topics)

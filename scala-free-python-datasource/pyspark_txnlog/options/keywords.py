@@ -6,19 +6,30 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from sparktxn import ConfigurationError
 from sparktxn.values import arguments
 
 __all__ = ["option_texts", "read_options"]
 
 
-def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
+def option_texts(options: object, named: Mapping[str, Any], **said: Any) -> dict[str, str]:
     """Return options as Spark hands them over: whole numbers and truth values as text, numpy's too.
+
+    `said` are options that are arguments of a call; those that are None are left out.
 
     Raises:
         TypeError: a value is of another type, or `options` is no dict. It may be a secret, and is not shown.
+        ConfigurationError: an option is given twice with different values. Spark ignores the case of names.
     """
-    given = {**arguments.mapping("options", {} if options is None else options), **named}
-    return {name: _option_text(f"option {name!r}", value) for name, value in given.items()}
+    texts = {name: value for name, value in said.items() if value is not None}
+    taken = {name.lower(): value for name, value in texts.items()}
+    for given in (arguments.mapping("options", {} if options is None else options), named):
+        for name, value in given.items():
+            text = _option_text(f"option {name!r}", value)
+            if taken.setdefault(name.lower(), text) != text:
+                raise ConfigurationError(f"option {name!r} is given twice, with different values: give one of them")
+            texts[name] = text
+    return texts
 
 
 def read_options(uri: str, topics: object, options: object, named: Mapping[str, Any]) -> dict[str, str]:
@@ -26,12 +37,12 @@ def read_options(uri: str, topics: object, options: object, named: Mapping[str, 
 
     Raises:
         TypeError: one of them has a wrong type.
+        ConfigurationError: an option is given twice with different values.
     """
-    given = {"path": uri, **option_texts(options, named)}
-    if topics is not None:
-        chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
-        given["subscribe"] = arguments.text("topics", chosen)
-    return given
+    chosen = topics
+    if topics is not None and not isinstance(topics, str):
+        chosen = ",".join(arguments.identifiers("topics", topics))
+    return option_texts(options, named, path=uri, subscribe=arguments.text_or_none("topics", chosen))
 
 
 def _option_text(name: str, value: object) -> str:

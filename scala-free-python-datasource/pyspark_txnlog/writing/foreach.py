@@ -67,7 +67,7 @@ def foreach_batch(
     """
     arguments.function("outputs", outputs)
     query_id = None if query_id is None else arguments.identifier("query_id", query_id)
-    parsed = WriteOptions.parse({"path": uri, **option_texts(None, options)}, WRITE_STREAM)
+    parsed = WriteOptions.parse(option_texts(None, options, path=uri), WRITE_STREAM)
     if outputs is not None and parsed.topic is not None:
         raise ConfigurationError("option 'topic' does not go with outputs, which name the topics: give one of them")
 

@@ -45,9 +45,7 @@ def write_stream(
             to widen it, its first micro-batch says so.
     """
     arguments.instance("df", df, DataFrame)
-    given: dict[str, Any] = {"path": uri, **option_texts(options, named)}
-    if topic is not None:
-        given["topic"] = arguments.text("topic", topic)
+    given: dict[str, Any] = option_texts(options, named, path=uri, topic=arguments.text_or_none("topic", topic))
     parsed = WriteOptions.parse(given, WRITE_STREAM)
     if not is_classic(df):
         return df.writeStream.format("txnlog").options(**given)
