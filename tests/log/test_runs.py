@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
+from sparktxn.format import names
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
+from sparktxn.log.keep.runs import ManifestCache, aborted_of, rewritten_segments_of, segments_of
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.scan.plan import aborted_between, segments_between
-from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState
+from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState, RewrittenRange
 from tests.unit.scan.log_builder import PartitionLog, memory_store
 
 
@@ -72,6 +73,28 @@ def test_many_runs_keep_their_order(
     singly = [of(log.objects, log.folder, [run])[0] for run in log.sealed]
     assert of(log.objects, log.folder, log.sealed) == singly
     assert of(log.objects, log.folder, []) == []
+
+
+@pytest.mark.parametrize("by_segment", [False, True])
+def test_whole_and_cut_ranges_are_fetched_at_once_and_each_run_once(
+    by_segment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = PartitionLog(memory_store())
+    for count in (3, 1):
+        log.segments = [replace(log.append(2), committed_entry=log.entry) for _ in range(count)]
+        log.seal()
+    cut, whole = log.sealed
+    rewritten = [RewrittenRange(0, 2, 9, cut), RewrittenRange(4, 6, 9, cut), RewrittenRange(6, 8, 9, whole)]
+    fetched: list[list[str]] = []
+
+    def get_many(object_names: Sequence[str]) -> list[bytes | None]:
+        fetched.append(list(object_names))
+        return [log.objects.get(name) for name in object_names]
+
+    monkeypatch.setattr(log.objects, "get_many", get_many)
+    found = rewritten_segments_of(log.objects, log.folder, rewritten, by_segment=by_segment)
+    assert [(segment.base_offset, segment.end_offset) for segment in found] == [(0, 2), (4, 6), (6, 8)]
+    assert fetched == [[names.manifest(log.folder, run.folder) for run in (cut, whole)]]
 
 
 def test_the_cache_of_manifests_is_bounded_by_bytes() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from math import inf
 from threading import Lock
 from typing import Final
@@ -76,18 +76,20 @@ def segments_of(
     *,
     cache: ManifestCache | None = None,
     absent: _Absent = _absent,
-    by_segment: bool = True,
+    joined_runs: Container[ManifestRef] = (),
 ) -> list[tuple[SegmentRef, ...]]:
-    """Return each run's segments, in offset order; `folder` is the partition's. Unless `by_segment` they are `joined`.
+    """Return each run's segments, in offset order; `folder` is the partition's. Those of `joined_runs` are `joined`.
 
     Raises:
         DamagedObject: a manifest is not the one that the state names; or, unless `absent` says otherwise, is missing.
     """
-    keys = [(objects.uri, names.manifest(folder, run.folder), run.checksum, by_segment) for run in runs]
+    keys = [(objects.uri, names.manifest(folder, run.folder), run.checksum, run not in joined_runs) for run in runs]
     found = {key: cache.get(key) if cache is not None else None for key in keys}
-    missing = [(run, key) for run, key in zip(runs, keys, strict=True) if found[key] is None]
-    for (run, key), data in zip(missing, _fetched(objects, [key[1] for _, key in missing], absent), strict=True):
-        segments = found[key] = _manifest(run, key[1], data, by_segment=by_segment)
+    # What is left of a rewritten run may be two ranges of it.
+    missing = {key: run for run, key in zip(runs, keys, strict=True) if found[key] is None}
+    fetched = _fetched(objects, [name for _, name, *_ in missing], absent)
+    for (key, run), data in zip(missing.items(), fetched, strict=True):
+        segments = found[key] = _manifest(run, key[1], data, by_segment=key[3])
         if cache is not None:
             cache.add(key, segments)
     return [found[key] or () for key in keys]
@@ -131,16 +133,12 @@ def rewritten_segments_of(
     Raises:
         DamagedObject: as for `segments_of`; or a segment is not known to be committed, or lies across a range's end.
     """
-    manifests: dict[RewrittenRange, tuple[SegmentRef, ...]] = {}
-    for takes_segments in (True, False):
-        # Of a cut range only its segments say what is left.
-        some = [each for each in rewritten if (by_segment or not _is_whole(each)) == takes_segments]
-        runs = [each.run for each in some]
-        decoded = segments_of(objects, folder, runs, cache=cache, absent=absent, by_segment=takes_segments)
-        manifests.update(zip(some, decoded, strict=True))
+    runs = [each.run for each in rewritten]
+    # Of a cut range only its segments say what is left.
+    joined_runs = set() if by_segment else {each.run for each in rewritten if _is_whole(each)}
+    manifests = segments_of(objects, folder, runs, cache=cache, absent=absent, joined_runs=joined_runs)
     found: list[SegmentRef] = []
-    for each in rewritten:
-        segments = manifests[each]
+    for each, segments in zip(rewritten, manifests, strict=True):
         if any(committed_from(segment) == 0 for segment in segments):
             raise DamagedObject(each.run.folder, "a rewritten segment does not name the entry that committed it")
         found += segments if _is_whole(each) else [one for one in segments if _is_replaced(one, each)]
