@@ -240,6 +240,36 @@ def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(topic: Store)
         reader.latestOffset(start, ReadAllAvailable())
 
 
+@pytest.mark.parametrize("order", ["commit", "offset"])
+@pytest.mark.parametrize(
+    ("first", "second", "reads"),
+    [
+        ({"assign": '{"ab":[0]}'}, {"assign": '{"ab":[1]}'}, r"\['ab-0'\]"),
+        ({"subscribe": "ab"}, {"assign": '{"ac":[0]}'}, r"\['ab'\]"),
+        ({"subscribe": "ab,ac"}, {"subscribePattern": "z.*"}, r"\['ab', 'ac'\]"),
+        ({"subscribe": "__transaction_state"}, {"subscribePattern": ".*"}, r"\['__transaction_state'\]"),
+        ({"assign": '{"ab":[0]}'}, {"assign": '{"ab":[0,1]}'}, None),
+        ({"assign": '{"ab":[0]}'}, {"subscribePattern": "a."}, None),
+        ({"subscribePattern": "a."}, {"subscribePattern": "ab"}, None),
+    ],
+)
+def test_a_query_reads_a_partition_of_its_checkpoint(
+    store: Store, order: str, first: dict[str, str], second: dict[str, str], reads: str | None
+) -> None:
+    for number, name in enumerate(("ab", "ac", "zz")):
+        store.create_topic(name, 2)
+        commit(store, range(number, number + 1), name, 0)
+    given = {"order": order, "startingOffsets": "earliest"}
+    offset = stream_reader(store, **given, **first).initialOffset()
+    reader = stream_reader(store, **given, **second)
+    if reads is None:
+        assert numbers_between(reader, offset, reader.latestOffset(offset, ReadAllAvailable()))[0] == 0
+        return
+    with pytest.raises(ConfigurationError, match=f"a query that reads {reads}, and this one reads none of them"):
+        reader.latestOffset(offset, ReadAllAvailable())
+    stream_reader(store, **given, **second, failOnDataLoss="false").latestOffset(offset, ReadAllAvailable())
+
+
 def test_a_checkpoint_of_another_store_is_refused(topic: Store) -> None:
     reader = stream_reader(topic)
     start = {**reader.initialOffset(), "entry": 10_000}

@@ -24,7 +24,7 @@ from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of
 from pyspark_txnlog.reading.batch_reader import read_partition
-from pyspark_txnlog.reading.views import open_view, open_view_of_existing
+from pyspark_txnlog.reading.views import names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.process.clock import SystemClock
 from sparktxn.values.fieldtypes import TopicPartitionKey
@@ -136,8 +136,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise unless the query goes on from `progress`.
 
         Raises:
-            ConfigurationError: it is a progress in another order, or of another store. Or it is of other topics, none
-                of which this query reads, and failOnDataLoss is set: it would be lost.
+            ConfigurationError: it is a progress in another order, or of another store. Or it is of other partitions,
+                none of which this query reads, and failOnDataLoss is set: it would be lost.
         """
         store_id = self._store().store_id
         # A checkpoint of an earlier version does not name its store.
@@ -154,12 +154,28 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the query's checkpoint was written in {order} order: set the option order to {order}, or start the "
                 "query with a new checkpoint"
             )
-        known = sorted(progress["topicIds"])
-        if known and self._options.fail_on_data_loss and not any(map(self._is_read, known)):
+        if self._options.fail_on_data_loss:
+            self._check_goes_on(progress)
+
+    def _check_goes_on(self, progress: Progress) -> None:
+        """Raise if the query reads no partition of a progress.
+
+        Raises:
+            ConfigurationError: that is so.
+        """
+        others: list[str] = []
+        for topic, numbers in sorted(progress["topics"].items()):
+            if not names_topic(self._options, topic):
+                others.append(topic)
+            elif any(self._is_assigned(topic, int(number)) for number in numbers):
+                return
+            else:
+                others += (f"{topic}-{number}" for number in numbers)
+        if others:
             raise ConfigurationError(
-                f"the query's checkpoint is of a query that reads {known}, and this one reads none of them: expected "
-                "one of its topics. Start the query with a new checkpoint, or set the option failOnDataLoss to false "
-                "to give that progress up"
+                f"the query's checkpoint is of a query that reads {others}, and this one reads none of them: expected "
+                "one of its topics and partitions. Start the query with a new checkpoint, or set the option "
+                "failOnDataLoss to false to give that progress up"
             )
 
     def _view_of(self, end: Progress) -> ReadView:
@@ -190,7 +206,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         for topic, topic_id in start["topicIds"].items():
             # A topic that is not there and not asked for is no longer subscribed.
-            if topic_id_of(view, topic) != topic_id and self._is_read(topic):
+            if topic_id_of(view, topic) != topic_id and names_topic(self._options, topic):
                 self._report_loss(view, topic, topic_id)
         return {key: self._start_of(view, key, start) for key in partitions_of(view, self._options.assigned)}
 
@@ -210,13 +226,12 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {}
         for topic, topic_id in end["topicIds"].items():
             if topic_id_of(view, topic) != topic_id:
-                if view.entry > view_entry(end) and self._is_read(topic):
+                if view.entry > view_entry(end) and names_topic(self._options, topic):
                     self._report_loss(view, topic, topic_id)
                 continue
-            assigned = None if self._options.assigned is None else self._options.assigned.get(topic, ())
             for number in map(int, end["topics"][topic]):
                 key = (topic, number)
-                if key in view.partitions and (assigned is None or number in assigned):
+                if key in view.partitions and self._is_assigned(topic, number):
                     starts[key] = self._start_of(view, key, start)
         return starts
 
@@ -225,8 +240,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = offset_in(start, key, earliest) if is_known(view, key, start) else earliest
         return within_log(view, key, offset, fail=self._options.fail_on_data_loss)
 
-    def _is_read(self, topic: str) -> bool:
-        return self._options.pattern is not None or topic in self._options.topics
+    def _is_assigned(self, topic: str, number: int) -> bool:
+        return self._options.assigned is None or number in self._options.assigned.get(topic, ())
 
     def _report_loss(self, view: ReadView, topic: str, topic_id: int) -> None:
         """Warn once that the topic with the id no longer exists: its offsets mean nothing to one of the same name.

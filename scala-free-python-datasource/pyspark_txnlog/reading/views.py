@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark_txnlog.options.options import ReadOptions
     from sparktxn import ReadView, Store
 
-__all__ = ["PinnedView", "open_view", "open_view_of_existing", "pin_view"]
+__all__ = ["PinnedView", "names_topic", "open_view", "open_view_of_existing", "pin_view"]
 
 
 class PinnedView(Struct, frozen=True):
@@ -55,10 +55,16 @@ def open_view(
     view = store.view(names, entry=entry, timestamp_ms=timestamp_ms, at_least_entry=at_least_entry)
     if options.pattern is None:
         return view
-    matches = re.compile(options.pattern).fullmatch
-    topics = {name: topic for name, topic in view.topics.items() if matches(name)}
+    topics = {name: topic for name, topic in view.topics.items() if names_topic(options, name)}
     partitions = {key: partition for key, partition in view.partitions.items() if key[0] in topics}
     return replace(view, topics=topics, partitions=partitions)
+
+
+def names_topic(options: ReadOptions, topic: str) -> bool:
+    """Return whether `options` name a topic, which may exist or not."""
+    if options.pattern is None:
+        return topic in options.topics
+    return topic not in INTERNAL_TOPICS and re.fullmatch(options.pattern, topic) is not None
 
 
 def open_view_of_existing(store: Store, options: ReadOptions, **at: int) -> ReadView:
