@@ -40,6 +40,8 @@ AsOf: TypeAlias = int | datetime | str | None
 Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
 _FLOAT_WHOLE_MAX: Final = 2**53
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_LISTS: Final = str | bytes | bytearray | memoryview | Mapping
+"""What can be iterated, and is no list of values: bytes would be taken for numbers."""
 _EXPECTED: Final = "expected tuples such as ('amount', '>=', 10) and ('key', 'is not null'), or a pyarrow Expression"
 
 
@@ -271,7 +273,7 @@ def _conditions(given: Any, known: pa.Schema) -> Iterator[Condition]:
     column, operator, *rest = given
     value = rest[0] if rest else None
     takes_list = operator.lower().split() in (["in"], ["not", "in"], ["between"])
-    if takes_list and not isinstance(value, str | bytes) and isinstance(value, Iterable):
+    if takes_list and not isinstance(value, _NO_LISTS) and isinstance(value, Iterable):
         # A set has no order, so it does not say which is the least.
         value = None if isinstance(value, Set) and operator.lower() == "between" else tuple(value)
     try:

@@ -119,7 +119,7 @@ def _like(column: str, value: Any) -> Condition:
     pattern = value.text if isinstance(value, Literal) else value
     if not isinstance(pattern, str) or (isinstance(value, Literal) and not value.quote):
         raise ConfigurationError(f"the condition on column {column!r}: expected a text in quotes after 'like'")
-    start = pattern.removesuffix("%")
+    start = arguments.text(f"the condition on column {column!r}", pattern).removesuffix("%")
     if any(special in start for special in "%_\\"):
         raise ConfigurationError(
             f"the condition on column {column!r} has the pattern {pattern!r}: expected a text that ends with the only "
