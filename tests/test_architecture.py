@@ -135,7 +135,7 @@ NAMES_OF_INTERNAL_TOPICS = {
 }
 PLACES_THAT_KNOW_INTERNAL_TOPICS = {
     "scala-free-python-datasource/pyspark_txnlog/native/counts.py _tasks",
-    "scala-free-python-datasource/pyspark_txnlog/reading/views.py open_view_of_existing",
+    "scala-free-python-datasource/pyspark_txnlog/reading/views.py _is_internal",
     "scala-free-python-datasource/pyspark_txnlog/writing/batch_writer.py prepare_write",
     "sparktxn/admin/records.py _newest_by_time",
     "sparktxn/admin/records.py delete_records",

@@ -40,10 +40,9 @@ def history(spark: SparkSession, uri: str, *, limit: int | None = None, **option
     """
     check_session(spark)
     limit = arguments.integer_or_none("limit", limit, 1)
-    read = spark.read.format("txnlog").options(**option_texts(None, options, path=uri, table="entries"))
-    if limit is not None:
-        read = read.option("limit", str(limit))
-    return read.load(uri).orderBy("entry", ascending=False)
+    newest = None if limit is None else str(limit)
+    given = option_texts(None, options, path=uri, table="entries", limit=newest)
+    return spark.read.format("txnlog").options(**given).load().orderBy("entry", ascending=False)
 
 
 def register_views(
@@ -83,11 +82,11 @@ def register_views(
     names = [topic.name for topic in store.topics()] if topics is None else arguments.identifiers("topics", topics)
     of_rows = {name: value for name, value in texts.items() if name.lower() not in AS_OF_OPTIONS}
     what = [(f"{prefix}{topic}", {**of_rows, "topic": topic}) for topic in names]
-    what += [(f"{system_prefix}{table}", {**settings, "table": table}) for table in SYSTEM_TABLES]
+    what += [(f"{system_prefix}{table}", {"path": uri, **settings, "table": table}) for table in SYSTEM_TABLES]
     _check_names([name for name, _ in what])
     at = str(_entry_of(store, uri, texts))
     frames = {
-        quoted(name): spark.read.format("txnlog").options(**given).option("asOfEntry", at).load(uri)
+        quoted(name): spark.read.format("txnlog").options(**given).option("asOfEntry", at).load()
         for name, given in what
     }
     for name, frame in frames.items():

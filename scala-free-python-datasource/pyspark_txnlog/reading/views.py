@@ -64,7 +64,7 @@ def names_topic(options: ReadOptions, topic: str) -> bool:
     """Return whether `options` name a topic, which may exist or not."""
     if options.pattern is None:
         return topic in options.topics
-    return topic not in INTERNAL_TOPICS and re.fullmatch(options.pattern, topic) is not None
+    return not _is_internal(topic) and re.fullmatch(options.pattern, topic) is not None
 
 
 def open_view_of_existing(store: Store, options: ReadOptions, **at: int) -> ReadView:
@@ -79,5 +79,10 @@ def open_view_of_existing(store: Store, options: ReadOptions, **at: int) -> Read
     except CommandRefused as refused:
         if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-    known = store.view(None, **at).topics.keys() | INTERNAL_TOPICS
-    return open_view(store, replace(options, topics=tuple(topic for topic in options.topics if topic in known)), **at)
+    listed = store.view(None, **at).topics
+    known = tuple(topic for topic in options.topics if topic in listed or _is_internal(topic))
+    return open_view(store, replace(options, topics=known), **at)
+
+
+def _is_internal(topic: str) -> bool:
+    return topic in INTERNAL_TOPICS
