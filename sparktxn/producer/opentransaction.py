@@ -197,7 +197,8 @@ class OpenTransaction:
     def _check_delivery_time(self, error: StoreError) -> None:
         waited_s = self.outbox.waited_s()
         if waited_s >= self._delivery_timeout_s:
-            reason = f"not stored within delivery.timeout.ms, tried for {waited_s:.0f} s: {error.error.str()}"
+            limit = f"{self._delivery_timeout_s:g} s, the smaller of delivery.timeout.ms and transaction.timeout.ms"
+            reason = f"not stored within {limit}, tried for {waited_s:.0f} s: {error.error.str()}"
             raise CommandRefused(ErrorCode.LOCAL_MSG_TIMED_OUT, reason) from error
 
     def _resolve_published(self) -> None:

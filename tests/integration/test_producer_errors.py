@@ -508,7 +508,7 @@ def test_records_that_cannot_be_stored_by_the_delivery_timeout_must_be_aborted(
         slow.ahead_s = 21
         error = error_of(lambda: producer.commit_transaction(0.3), TransactionAborted)
     assert (error.code(), flags(error)) == (KafkaError._MSG_TIMED_OUT, (False, True, False))
-    assert "delivery.timeout.ms" in error.str()
+    assert "not stored within 20 s, the smaller of delivery.timeout.ms and transaction.timeout.ms" in error.str()
     assert told == [KafkaError._MSG_TIMED_OUT]
     slow.fails = False
     producer.abort_transaction()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -114,6 +115,37 @@ _OTHER_ROWS = {
     "n": "coalesce(n, 0)",
     "e": "coalesce(e, '')",
 }
+
+
+def test_a_query_that_is_stopped_within_a_micro_batch_says_so_in_one_line(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    """Spark looks for words in the error by a pattern that overflows its stack on a trace of Java."""
+    store.create_topic("t")
+    begun, raised = Event(), []
+
+    def sleep(rows: DataFrame, batch_id: int) -> dict[str, DataFrame]:
+        jvm: Any = rows.sparkSession._jvm
+        begun.set()
+        jvm.java.lang.Thread.sleep(60_000)
+        return {"t": rows}
+
+    write = foreach_batch(store.uri, sleep)
+
+    def noted(rows: DataFrame, batch_id: int) -> None:
+        try:
+            write(rows, batch_id)
+        except Exception as error:
+            raised.append(str(error))
+            raise
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = rows.writeStream.foreachBatch(noted).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert begun.wait(60)
+    query.stop()
+    words = "py4j.protocol.Py4JJavaError: An error occurred while calling Spark: java.lang.InterruptedException"
+    assert raised == [words]
+    assert query.exception() is None
 
 
 def _with_other(rows: DataFrame, name: str, other: str) -> DataFrame:

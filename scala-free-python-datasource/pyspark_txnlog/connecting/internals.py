@@ -8,6 +8,7 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
 * Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`.
 * Of Hadoop: `FileSystem.getFileSystemClass`.
 * Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
+* Words: those by which a query that is stopped knows the error of its `foreachBatch` as an interruption.
 
 `native/file_index.py` writes the lists of files that Spark's streaming file sink has, and needs nothing from inside.
 
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -37,9 +39,11 @@ __all__ = [
     "QUERY_ID",
     "RUN_ID",
     "ArrowRows",
+    "QueryInterrupted",
     "arrays",
     "context_of",
     "has_file_system",
+    "interrupted_in_one_line",
     "is_classic",
     "is_stopped",
     "item",
@@ -218,6 +222,30 @@ class ArrowRows:
     def close(self) -> None:
         """Let the rows go."""
         self._messages.unpersist(False)
+
+
+_INTERRUPTIONS: Final = ("java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException")
+
+
+class QueryInterrupted(Exception):
+    """A call of Spark in a function for `foreachBatch` was interrupted: its query is being stopped."""
+
+
+@contextmanager
+def interrupted_in_one_line() -> Iterator[None]:
+    """Raise QueryInterrupted where Spark interrupts a call, with the words that Spark's stopping query looks for.
+
+    The error itself has them, too, and a trace of Java. On a text of that length, Spark's pattern overflows the stack
+    of the query's thread, and the console shows that.
+    """
+    try:
+        yield
+    except Exception as error:
+        raised: Any = getattr(error, "java_exception", None)
+        kind = None if raised is None else raised.getClass().getName()
+        if kind not in _INTERRUPTIONS:
+            raise
+        raise QueryInterrupted(f"py4j.protocol.Py4JJavaError: An error occurred while calling Spark: {kind}") from None
 
 
 def _expression(spark: SparkSession, column: Column) -> Any:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors
-from pyspark_txnlog.connecting.internals import QUERY_ID, RUN_ID, context_of, planned_bytes
+from pyspark_txnlog.connecting.internals import QUERY_ID, RUN_ID, context_of, interrupted_in_one_line, planned_bytes
 from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
@@ -73,6 +73,7 @@ def foreach_batch(
 
     ways = _Ways()
 
+    @interrupted_in_one_line()
     def write(rows: DataFrame, batch_id: int) -> None:
         arguments.instance("rows", rows, DataFrame)
         writer_id, run_id = (query_id, "") if query_id is not None else _identity(rows)
