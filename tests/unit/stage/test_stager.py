@@ -4,7 +4,7 @@ import pickle
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -451,11 +451,12 @@ def test_a_writer_waits_for_slow_uploads_before_it_takes_more_rows() -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    writer.join(2.5)
+    until(lambda: len(written) == 2 * STAGING_THREADS and objects.begun == STAGING_THREADS)
+    writer.join(0.5)
     assert len(written) == 2 * STAGING_THREADS
     assert objects.begun == STAGING_THREADS
     objects.ends.release(100)
-    writer.join(30)
+    writer.join()
     rows = [record["value"] for segment in stager.finish() for record in stored(objects, topic, segment).to_pylist()]
     assert rows == [b"%d" % row for row in range(20)]
 
@@ -494,10 +495,14 @@ def test_a_finished_stager_leaves_no_thread() -> None:
     stager = open_parallel(ScriptedStore(), stage_topic(segment_rows="1"))
     write_rows(stager, 5)
     stager.finish()
-    ends_by = time.monotonic() + 5
-    while time.monotonic() < ends_by and _stage_threads():
+    until(lambda: not _stage_threads())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    gives_up_at_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < gives_up_at_s
         time.sleep(0.01)
-    assert not _stage_threads()
 
 
 def _stage_threads() -> list[str]:
