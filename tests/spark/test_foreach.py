@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -12,6 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
@@ -146,6 +148,18 @@ def test_a_query_that_is_stopped_within_a_micro_batch_says_so_in_one_line(
     words = "py4j.protocol.Py4JJavaError: An error occurred while calling Spark: java.lang.InterruptedException"
     assert raised == [words]
     assert query.exception() is None
+
+
+def test_an_error_in_a_row_is_shown_without_what_it_has_passed_on_its_way(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame]
+) -> None:
+    store.create_topic("t")
+    write = foreach_batch(store.uri, topic="t", query_id="q")
+    rows = numbers(0, 3).selectExpr("if(value = '1', raise_error('this row is wrong'), value) value")
+    with pytest.raises(PySparkException, match="this row is wrong") as raised:
+        write(rows, 0)
+    files = {Path(frame.filename).name for frame in traceback.extract_tb(raised.value.__traceback__)}
+    assert files == {"test_foreach.py", "contextlib.py", "foreach.py", "errorlines.py"}
 
 
 def _with_other(rows: DataFrame, name: str, other: str) -> DataFrame:

@@ -3,6 +3,9 @@
 Spark shows the text that its Python worker sends. The worker leaves the traceback out if the environment variable
 SPARK_HIDE_TRACEBACK is set when an error arrives there. It is set for errors of sparktxn, which name the fix. Others
 keep their traceback: it is what the finder of a defect needs.
+
+Of a function for `foreachBatch`, Spark shows the traceback in front of the text. There such errors, and those of Spark,
+leave out what frames of this package they have passed.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from functools import wraps
 from inspect import isfunction
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["one_line_errors", "with_one_line_errors"]
+__all__ = ["one_line_errors", "with_one_line_errors", "without_frames"]
 
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 _OWN_VALUE: Final = "1 (pyspark_txnlog)"
@@ -44,6 +47,23 @@ def with_one_line_errors(class_: _Class) -> _Class:
         if isfunction(member) and not name.startswith("_"):
             setattr(class_, name, one_line_errors(member))
     return class_
+
+
+def without_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Make errors of sparktxn and of Spark leave `function` without the frames that they have passed in it."""
+
+    @wraps(function)
+    def call(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+        from pyspark.errors import PySparkException
+
+        from sparktxn.errors import KafkaException
+
+        try:
+            return function(*arguments, **named)
+        except (KafkaException, PySparkException) as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
 
 
 def _guarded(rows: Iterator[Any]) -> Iterator[Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from pyspark_txnlog.connecting.errorlines import one_line_errors
+from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
 from pyspark_txnlog.connecting.internals import QUERY_ID, RUN_ID, context_of, interrupted_in_one_line, planned_bytes
 from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
@@ -79,6 +79,10 @@ def foreach_batch(
         writer_id, run_id = (query_id, "") if query_id is not None else _identity(rows)
         sink = SinkCommit(writer_id=writer_id, run_id=run_id, batch_id=batch_id)
         frames = {parsed.topic: rows} if outputs is None else _checked(outputs(rows, batch_id))
+        commit(rows, frames, sink)
+
+    @without_frames
+    def commit(rows: DataFrame, frames: Mapping[str | None, DataFrame], sink: SinkCommit) -> None:
         # All topics are found, and all columns checked, before the first row is uploaded.
         plans = [
             (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
@@ -89,7 +93,7 @@ def foreach_batch(
                 for frame, plan, topic in plans
                 for segment in ways.stage(with_row_hashes(frame, plan, topic), plan, topic)
             ]
-        transactional_id = parsed.transactional_id or f"spark-{writer_id}"
+        transactional_id = parsed.transactional_id or f"spark-{sink.writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
     return write
