@@ -18,7 +18,7 @@ from sparktxn.transfer.arrowrows import Int96Error, arrow_tables, parquet_tables
 from sparktxn.transfer.csvrows import CsvRows, WrongRecord, csv_rows
 from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
 from sparktxn.transfer.jsonvalues import BASE64
-from sparktxn.transfer.textcolumns import WrongText, typed_column
+from sparktxn.transfer.textcolumns import WrongText, csv_names, typed_column
 
 __all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
 
@@ -77,6 +77,30 @@ class Columns(NamedTuple):
                 )
         self.check_found(found)
         return kept
+
+    def kept_of_csv(self, found: list[str]) -> dict[str, str]:
+        """Return what `kept` returns for a file of CSV, where a typed topic's columns of bytes have other names.
+
+        Raises:
+            ConfigurationError: two of the topic's columns have one name there.
+            ValueError: as `kept`; or a column of bytes does not say that they are base64.
+        """
+        if self.is_record:
+            return self.kept(found)
+        names = csv_names(self.schema)
+        own = {name: mine for mine, name in names.items()}
+        columns = self._replace(
+            schema=pa.schema([self.schema.field(mine).with_name(name) for name, mine in own.items()]),
+            names={name: names.get(mine, mine) if name.endswith(BASE64) else mine for name, mine in self.names.items()},
+        )
+        for name in found:
+            mine = columns.mine(name)
+            if mine in names and mine not in own and mine not in (self.ignored or ()):
+                raise ValueError(
+                    f"column {name!r} would be bytes of the topic's column {mine!r}: expected {names[mine]!r}, or "
+                    "another name with this end, for csv holds bytes as base64, and the name says so"
+                )
+        return {name: own[mine] for name, mine in columns.kept(found).items()}
 
     def check_found(self, found: list[str]) -> None:
         """Pass if a file's columns have each one that is to be renamed, and one at least that is kept.
@@ -175,7 +199,7 @@ def _csv_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
     kept: dict[str, str] | None = None
     for rows in csv_rows(path):
         if kept is None:
-            kept = columns.kept(rows.table.column_names)
+            kept = columns.kept_of_csv(rows.table.column_names)
         yield pa.table(
             {mine: _of_texts(rows, name, columns.schema.field(mine), columns) for name, mine in kept.items()}
         )

@@ -13,6 +13,7 @@ import pyarrow.parquet
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.statistics import paths_without_fractions
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
+from sparktxn.transfer.textcolumns import csv_names
 
 __all__ = ["FORMATS", "FileWriter"]
 
@@ -42,7 +43,8 @@ class FileWriter:
         elif file_format == "arrow":
             self._file = pa.ipc.new_file(path, schema)
         elif file_format == "csv":
-            self._file = pyarrow.csv.CSVWriter(path, _text_schema(schema))
+            self._schema = _text_schema(schema, is_record=is_record)
+            self._file = pyarrow.csv.CSVWriter(path, self._schema)
         else:
             self._file = path.open("wb")
 
@@ -61,7 +63,7 @@ class FileWriter:
                     "empty line): export another column too, or json, parquet or arrow"
                 )
             columns = [self._texts(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
-            self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_text_schema(batch.schema)))
+            self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         else:
             names = batch.schema.names
             columns = [self._values(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
@@ -109,8 +111,10 @@ class FileWriter:
         return column
 
 
-def _text_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(field.name, pa.string() if _is_text(field.type) else field.type) for field in schema])
+def _text_schema(schema: pa.Schema, *, is_record: bool) -> pa.Schema:
+    names = schema.names if is_record else csv_names(schema).values()
+    kinds = (pa.string() if _is_text(kind) else kind for kind in schema.types)
+    return pa.schema(list(zip(names, kinds, strict=True)))
 
 
 def _is_text(kind: pa.DataType) -> bool:

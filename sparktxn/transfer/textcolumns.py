@@ -8,10 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn.errors import ConfigurationError
 from sparktxn.transfer.exactvalues import text_reader
-from sparktxn.transfer.jsonvalues import json_reader, parsed
+from sparktxn.transfer.jsonvalues import BASE64, json_reader, parsed
 
-__all__ = ["WrongText", "typed_column"]
+__all__ = ["WrongText", "csv_names", "typed_column"]
 
 _TIME: Final = r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
 _PLAIN: Final = {
@@ -37,6 +38,26 @@ class WrongText(ValueError):
         super().__init__(reason)
         self.row = row
         self.reason = reason
+
+
+def csv_names(schema: pa.Schema) -> dict[str, str]:
+    """Return the names in CSV of a typed topic's columns, by their own: those of bytes say that these are base64.
+
+    Other programs write bytes as they are, and some of them are base64 by chance: their files are refused by the name.
+
+    Raises:
+        ConfigurationError: two columns have one name there.
+    """
+    found: dict[str, str] = {}
+    for column in schema:
+        name = column.name + BASE64 if pa.types.is_binary(column.type) else column.name
+        if name in found.values() or (name != column.name and name in schema.names):
+            raise ConfigurationError(
+                f"column {name!r} of csv is two columns, as it has the bytes of {column.name!r}: use json, parquet or "
+                "arrow, or leave one of them out"
+            )
+        found[column.name] = name
+    return found
 
 
 def typed_column(texts: pa.ChunkedArray, field: pa.Field, *, bytes_are_text: bool) -> pa.ChunkedArray:

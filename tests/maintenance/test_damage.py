@@ -64,8 +64,8 @@ def test_each_damage_is_found_and_named(lived: Store, caplog: pytest.LogCaptureF
     objects, random = lived.log.objects, Random(seed_of("damages"))
     caplog.set_level(logging.CRITICAL, "sparktxn")
     assert verify(lived).problems == ()
-    missed = []
-    for name, damage in cases(objects):
+
+    def is_found(name: str, damage: Callable[..., Any]) -> bool:
         data = objects.get(name)
         assert data is not None
         damaged = damage(data, random)
@@ -79,12 +79,15 @@ def test_each_damage_is_found_and_named(lived: Store, caplog: pytest.LogCaptureF
             name in (problem.object_name, problem.problem) or _token(name) in problem.problem for problem in told
         )
         # Without the mark of the horizon nothing excuses the entries before it: each of them is named as missing.
-        if not is_named and not (told and name.startswith(HORIZONS) and damage is deleted):
-            missed.append((name, damage))
+        return is_named or bool(told and name.startswith(HORIZONS) and damage is deleted)
+
+    missed = [case for case in cases(objects) if not is_found(*case)]
+    # A checkpoint that was being written in the background is complete now, and names what it did not at first.
+    missed = [case for case in missed if not is_found(*case)]
     # A checkpoint without its head is none, and no view needs it. All else that is missed is named by nothing.
     left = {name for name, damage in missed if not (is_head(name) and damage is deleted)}
     assert all(name.startswith("topics/") for name in left), left
-    healthy = verify(lived)  # checkpoints that were written in the background at first are complete now
+    healthy = verify(lived)
     objects.delete(left)
     without = verify(lived)
     assert (healthy.problems, without.problems) == ((), ())

@@ -446,3 +446,57 @@ def test_a_topics_own_columns_with_names_of_places_are_kept(
     export_topic(shop, "own", tmp_path / "out", file_format=file_format)
     import_files(target, "own", sorted((tmp_path / "out").rglob("part-*")))
     assert [{name: row[name] for name in schema.names} for row in shown(target, "own")] == table.to_pylist()
+
+
+BYTES = pa.schema([("id", pa.int64()), ("data", pa.binary())])
+
+
+def of_bytes(shop: Store, tmp_path: Path, header: str, *, text: str = "xxxx", **named: Any) -> list[Any]:
+    """Import one row of CSV, whose text is base64 and might be bytes as they are, too."""
+    shop.create_topic("bytes", 1, schema=BYTES)
+    (tmp_path / "a.csv").write_text(f"id,{header}\n7,{text}\n")
+    import_files(shop, "bytes", [tmp_path / "a.csv"], **named)
+    return [row["data"] for row in shown(shop, "bytes")]
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [("data_base64", {}), ("packed_base64", {"columns": {"data": "packed_base64"}})],
+)
+def test_the_name_of_a_csvs_column_says_that_its_bytes_are_base64(
+    shop: Store, tmp_path: Path, header: str, named: Any
+) -> None:
+    assert of_bytes(shop, tmp_path, header, **named) == [b"\xc7\x1c\x71"]
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        ("data", {}),
+        ("data", {"other_columns": "ignore"}),
+        ("packed", {"columns": {"data": "packed"}}),
+        ("data", {"columns": {"data": "data"}}),
+    ],
+)
+def test_bytes_of_a_csv_that_may_be_as_they_are_are_refused(
+    shop: Store, tmp_path: Path, header: str, named: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"column '{header}' would be bytes .* 'data': expected 'data_base64'"):
+        of_bytes(shop, tmp_path, header, **named)
+    assert shown(shop, "bytes") == []
+
+
+def test_a_topic_whose_columns_have_one_name_in_csv_has_none(shop: Store, tmp_path: Path) -> None:
+    schema = pa.schema([("data", pa.binary()), ("data_base64", pa.string())])
+    shop.create_topic("both", 1, schema=schema)
+    with Producer({"bootstrap.servers": shop.uri}) as producer:
+        producer.produce_arrow("both", pa.table({"data": [b"xxxx"], "data_base64": ["a"]}, schema=schema))
+    (tmp_path / "a.csv").write_text("data_base64\nxxxx\n")
+    for act in (
+        lambda: export_topic(shop, "both", tmp_path / "out", file_format="csv"),
+        lambda: import_files(shop, "both", [tmp_path / "a.csv"]),
+    ):
+        with pytest.raises(ConfigurationError, match="column 'data_base64' of csv is two columns"):
+            act()
+    export_topic(shop, "both", tmp_path / "out", file_format="csv", columns=["data"])
+    assert next((tmp_path / "out").rglob("part-*")).read_text() == '"data_base64"\n"eHh4eA=="\n'
