@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -40,13 +41,14 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Take:
         monkeypatch.undo()
         if way == "tasks":
             monkeypatch.setattr(foreach, "planned_bytes", lambda frame: None)
-            monkeypatch.setattr(HeldRows, "size_bytes", _never)
+            monkeypatch.setattr(HeldRows, "within", _never)
             return
         monkeypatch.setattr(foreach, "planned_bytes", lambda frame: 0)
         monkeypatch.setattr(foreach, "stage_frame", _never)
         if way == "held":
             monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 0)
-        monkeypatch.setattr(HeldRows, "batches" if way == "held" else "staged_by", _never)
+        else:
+            monkeypatch.setattr(HeldRows, "staged_by", _never)
 
     return take
 
@@ -175,8 +177,8 @@ def test_the_way_follows_from_the_last_micro_batch(
 
         monkeypatch.setattr(owner, name, note)
 
-    noted(HeldRows, "batches", "driver")
-    noted(HeldRows, "staged_by", "held")
+    noted(HeldRows, "within", "held")
+    noted(HeldRows, "staged_by", "too many")
     noted(foreach, "stage_frame", "tasks")
     monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 50_000)
     store.create_topic("t", 1)
@@ -185,7 +187,7 @@ def test_the_way_follows_from_the_last_micro_batch(
     for batch_id, count in enumerate(counts):
         rows = spark.range(count).selectExpr("lpad(id, 50, '0') value")
         write(rows, batch_id)
-    assert ways == ["driver", "held", "tasks", "tasks", "tasks", "driver"]
+    assert ways == ["held", "held", "too many", "tasks", "tasks", "tasks", "held"]
     assert len(values(spark.read.format("txnlog").option("topic", "t").load(store.uri))) == sum(counts)
 
 
@@ -193,7 +195,7 @@ def test_a_plan_that_is_known_to_be_large_goes_through_tasks_at_once(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 50_000)
-    monkeypatch.setattr(HeldRows, "size_bytes", _never)
+    monkeypatch.setattr(HeldRows, "within", _never)
     store.create_topic("t", 1)
     foreach_batch(store.uri, topic="t", query_id="q")(spark.range(20_000).selectExpr("string(id) value"), 0)
     assert store.view().entry
@@ -232,31 +234,63 @@ def test_a_join_and_a_broadcast_reach_the_driver(
     foreach_batch(store.uri, topic="t", query_id="q")(numbers(0, 0), 1)
 
 
-@pytest.mark.parametrize(
-    ("columns", "factor"),
-    [
-        ("repeat('x', 1000) value, if(id % 2 = 0, null, 'key') key", 2),
-        ("id, double(id) d, cast(id as decimal(38, 2)) m, id > 3 b, timestamp_seconds(id) at", 8),
-        ("array(struct(id, id % 2 = 0 as even, binary(repeat('é', 50)) as bytes)) items, map('k', 1) m", 16),
-        ("array(1, 2, 3) a, array(cast(null as decimal(38, 2)), null) n, named_struct('x', 1D, 'y', '') s", 64),
-    ],
-)
-def test_a_size_is_no_less_than_what_comes_to_the_driver(spark: SparkSession, columns: str, factor: int) -> None:
-    frame = spark.sql(f"select {columns} from range(1000)")
-    held = HeldRows(frame)
+def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> None:
+    """However wide a row is: messages of Arrow are measured, not rows."""
+    sizes: list[int] = []
+    for frame in (spark.range(40, numPartitions=2), spark.sql("select repeat('x', 100000) value from range(3)")):
+        held = HeldRows(frame.selectExpr("*", "array(null, 'é') n"))
+        try:
+            whole = held.within(2**40)
+            assert whole is not None
+            sizes = held._held.messages().map(len).collect()
+            for share, is_within in ((max(sizes), True), (max(sizes) - 1, False)):
+                assert held.within(len(sizes) * share) == (whole if is_within else None)
+        finally:
+            held.close()
+    assert max(sizes) > 200_000
+
+
+@pytest.mark.parametrize(("count", "is_within"), [(10_000, True), (10_001, False)])
+def test_a_partition_has_at_most_one_message_in_the_driver(spark: SparkSession, count: int, is_within: bool) -> None:
+    held = HeldRows(spark.range(count, numPartitions=1))
     try:
-        size_bytes = held.size_bytes()
-        collected = sum(batch.get_total_buffer_size() for batch in held.batches())
+        assert (held.within(2**40) is not None) == is_within
+        assert sum(held.staged_by(lambda batches: (batch.num_rows for batch in batches))) == count
     finally:
         held.close()
-    assert size_bytes is not None
-    assert collected <= size_bytes <= factor * collected
 
 
-def test_no_rows_have_no_size(numbers: Callable[..., DataFrame]) -> None:
+@pytest.mark.parametrize("batch_rows", ["1", "0"])
+def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str) -> None:
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": batch_rows,
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.session.timeZone": "Asia/Kolkata",
+    }
+    frame = spark.sql("select string(id) t, timestamp_seconds(id) at, binary('b') b from range(0, 4, 1, 2)")
+    before = {name: spark.conf.get(name) for name in settings}
+    held: HeldRows | None = None
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        held = HeldRows(frame)
+        batches = held.within(2**20)
+    finally:
+        for name, old in before.items():
+            assert old is not None
+            spark.conf.set(name, old)
+        if held is not None:
+            held.close()
+    assert batches is not None
+    rows = pa.Table.from_batches(batches)
+    assert rows.schema.types == [pa.string(), pa.timestamp("us", tz="UTC"), pa.binary()]
+    assert rows.column("t").to_pylist() == ["0", "1", "2", "3"]
+    assert [at.timestamp() for at in rows.column("at").to_pylist()] == [0, 1, 2, 3]
+
+
+def test_no_rows_are_within_no_bytes(numbers: Callable[..., DataFrame]) -> None:
     held = HeldRows(numbers(0, 0))
-    assert held.size_bytes() == 0
-    assert list(held.batches()) == []
+    assert held.within(0) == []
     held.close()
 
 

@@ -5,7 +5,8 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
 
 * Of pyspark: `_sc`, `_jsc`, `_jvm`, `_jdf`, `_jc`, `_jsparkSession`, the context that is active, the classes of
   `pyspark.sql.classic`, and an `RDD` around one of the JVM.
-* Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`.
+* Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`,
+  `createDataset`.
 * Of Hadoop: `FileSystem.getFileSystemClass`.
 * Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
 * Words: those by which a query that is stopped knows the error of its `foreachBatch` as an interruption.
@@ -190,39 +191,49 @@ def place_in_sorted(spark: SparkSession, array: Any, start: Column, end: Column,
 
 
 class ArrowRows:
-    """The rows of a frame as messages of Arrow batches, which Spark's executors hold once they are computed."""
+    """The rows of a frame as messages of Arrow batches, which Spark's executors hold once they are computed.
 
-    def __init__(self, frame: DataFrame) -> None:
+    A message has at most `rows_max` rows, and those of a partition, but for the last, so many.
+    """
+
+    def __init__(self, frame: DataFrame, rows_max: int) -> None:
         from pyspark import StorageLevel
 
-        self._context = frame.sparkSession.sparkContext
-        self._frame: Any = frame._jdf
+        self._session = frame.sparkSession
+        self._context = self._session.sparkContext
+        rows: Any = frame._jdf
         level = self._context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)
-        self._messages = self._frame.toArrowBatchRdd().toJavaRDD().persist(level)
+        # Of a batch's schema the time zone and the kind of texts; and names that are there twice are an error.
+        self._messages = rows.toArrowBatchRdd(rows_max, "UTC", True, False).persist(level)
 
-    def count(self) -> int:
-        """Compute the rows; return how many messages they are."""
-        return int(self._messages.count())
+    def first(self, bytes_max: int) -> list[pa.Buffer | None]:
+        """Compute all rows; return the first message of each partition that has one, and None for each other message.
 
-    def observed(self, name: str) -> int | None:
-        """Return the first metric of the observation `name`, a whole number; None if Spark has not measured it.
-
-        Executors report it with the end of each task. Spark's record of what is held comes later.
+        None is there also for a first message that is larger than its partition's share of `bytes_max`.
         """
-        found = self._frame.queryExecution().observedMetrics().get(name)
-        return None if found.isEmpty() else int(found.get().getLong(0))
+        from pyspark.sql import DataFrame
+
+        share = bytes_max // max(1, self._messages.getNumPartitions())
+        of_bytes = _jvm(self._session).org.apache.spark.sql.Encoders.BINARY()
+        messages = DataFrame(self._session._jsparkSession.createDataset(self._messages, of_bytes), self._session)
+        is_first = f"monotonically_increasing_id() & {_PLACE_IN_PARTITION}L = 0"
+        found = messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null)").toArrow()
+        return [message.as_buffer() for message in found.column(0)]
 
     def messages(self) -> RDD[bytes]:
         """Return the messages."""
         from pyspark import RDD
         from pyspark.serializers import NoOpSerializer
 
-        return RDD(self._messages, self._context, NoOpSerializer())
+        return RDD(self._messages.toJavaRDD(), self._context, NoOpSerializer())
 
     def close(self) -> None:
         """Let the rows go."""
         self._messages.unpersist(False)
 
+
+_PLACE_IN_PARTITION: Final = 2**33 - 1
+"""The bits of `monotonically_increasing_id()` that count the rows of a partition."""
 
 _INTERRUPTIONS: Final = ("java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException")
 

@@ -160,12 +160,10 @@ class _Ways:
             return staged
         held = HeldRows(frame)
         try:
-            size_bytes = held.size_bytes()
-            self._was_small[topic] = size_bytes is not None and size_bytes <= DRIVER_BYTES_MAX
+            batches = held.within(DRIVER_BYTES_MAX)
+            self._was_small[topic] = batches is not None
             stage = _stage(plan, topic, frame.columns)
-            if self._was_small[topic]:
-                return stage(held.batches())
-            return _staged(held.staged_by(_in_task(stage)))
+            return stage(iter(batches)) if batches is not None else _staged(held.staged_by(_in_task(stage)))
         finally:
             held.close()
 
