@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
 from pyspark_txnlog.connecting import stores
-from pyspark_txnlog.connecting.internals import planned_bytes
+from pyspark_txnlog.connecting.internals import FirstMessages, planned_bytes
 from pyspark_txnlog.writing import foreach
 from pyspark_txnlog.writing.heldrows import HeldRows
 from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
@@ -238,7 +238,7 @@ def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> 
     """However wide a row is: messages of Arrow are measured, not rows."""
     sizes: list[int] = []
     for frame in (spark.range(40, numPartitions=2), spark.sql("select repeat('x', 100000) value from range(3)")):
-        held = HeldRows(frame.selectExpr("*", "array(null, 'é') n"))
+        held = HeldRows(frame.selectExpr("*", "array(null, 'é') n"), FirstMessages())
         try:
             whole = held.within(2**40)
             assert whole is not None
@@ -252,7 +252,7 @@ def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> 
 
 @pytest.mark.parametrize(("count", "is_within"), [(10_000, True), (10_001, False)])
 def test_a_partition_has_at_most_one_message_in_the_driver(spark: SparkSession, count: int, is_within: bool) -> None:
-    held = HeldRows(spark.range(count, numPartitions=1))
+    held = HeldRows(spark.range(count, numPartitions=1), FirstMessages())
     try:
         assert (held.within(2**40) is not None) == is_within
         assert sum(held.staged_by(lambda batches: (batch.num_rows for batch in batches))) == count
@@ -273,7 +273,7 @@ def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str) 
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
-        held = HeldRows(frame)
+        held = HeldRows(frame, FirstMessages())
         batches = held.within(2**20)
     finally:
         for name, old in before.items():
@@ -289,7 +289,7 @@ def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str) 
 
 
 def test_no_rows_are_within_no_bytes(numbers: Callable[..., DataFrame]) -> None:
-    held = HeldRows(numbers(0, 0))
+    held = HeldRows(numbers(0, 0), FirstMessages())
     assert held.within(0) == []
     held.close()
 

@@ -6,7 +6,7 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
 * Of pyspark: `_sc`, `_jsc`, `_jvm`, `_jdf`, `_jc`, `_jsparkSession`, the context that is active, the classes of
   `pyspark.sql.classic`, and an `RDD` around one of the JVM.
 * Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`,
-  `createDataset`.
+  `createDataset`, and the operators of a plan.
 * Of Hadoop: `FileSystem.getFileSystemClass`.
 * Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
 * Words: those by which a query that is stopped knows the error of its `foreachBatch` as an interruption.
@@ -40,6 +40,7 @@ __all__ = [
     "QUERY_ID",
     "RUN_ID",
     "ArrowRows",
+    "FirstMessages",
     "QueryInterrupted",
     "arrays",
     "context_of",
@@ -199,37 +200,70 @@ class ArrowRows:
     def __init__(self, frame: DataFrame, rows_max: int) -> None:
         from pyspark import StorageLevel
 
-        self._session = frame.sparkSession
-        self._context = self._session.sparkContext
+        self.session = frame.sparkSession
         rows: Any = frame._jdf
-        level = self._context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)
+        level = self.session.sparkContext._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)
         # Of a batch's schema the time zone and the kind of texts; and names that are there twice are an error.
-        self._messages = rows.toArrowBatchRdd(rows_max, "UTC", True, False).persist(level)
+        self.held: Any = rows.toArrowBatchRdd(rows_max, "UTC", True, False).persist(level)
 
-    def first(self, bytes_max: int) -> list[pa.Buffer | None]:
+    def messages(self) -> RDD[bytes]:
+        """Return the messages."""
+        return _rdd_of_bytes(self.session, self.held)
+
+    def close(self) -> None:
+        """Let the rows go."""
+        self.held.unpersist(False)
+
+
+class FirstMessages:
+    """A query over the messages of a frame's rows. It is planned once, and runs over those of each micro-batch."""
+
+    def __init__(self) -> None:
+        self._planned_for: tuple[SparkContext, int] | None = None
+
+    def of(self, rows: ArrowRows, bytes_max: int) -> list[pa.Buffer | None]:
         """Compute all rows; return the first message of each partition that has one, and None for each other message.
 
         None is there also for a first message that is larger than its partition's share of `bytes_max`.
         """
+        share = bytes_max // max(1, rows.held.getNumPartitions())
+        if self._planned_for != (rows.session.sparkContext, share):
+            self._frame, self._nodes = self._plan(rows, share)
+            self._planned_for = (rows.session.sparkContext, share)
+        leaf, *nodes = self._nodes
+        jvm = _jvm(rows.session)
+        plan = jvm.org.apache.spark.sql.execution.ExternalRDDScanExec(leaf.outputObjAttr(), rows.held)
+        for node in nodes:
+            plan = node.withNewChildren(jvm.PythonUtils.toSeq([plan]))
+        found: list[pa.Buffer | None] = []
+        for batch in _rdd_of_bytes(rows.session, self._frame.toArrowBatchRdd(plan)).collect():
+            messages = pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema).column(0)
+            found += (message.as_buffer() for message in messages)
+        return found
+
+    def _plan(self, rows: ArrowRows, share: int) -> tuple[Any, list[Any]]:
+        """Return the query, and its operators from the one that reads the messages upwards."""
         from pyspark.sql import DataFrame
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-        share = bytes_max // max(1, self._messages.getNumPartitions())
-        of_bytes = _jvm(self._session).org.apache.spark.sql.Encoders.BINARY()
-        messages = DataFrame(self._session._jsparkSession.createDataset(self._messages, of_bytes), self._session)
+        of_bytes = _jvm(rows.session).org.apache.spark.sql.Encoders.BINARY()
+        messages = DataFrame(rows.session._jsparkSession.createDataset(rows.held, of_bytes), rows.session)
         is_first = f"monotonically_increasing_id() & {_PLACE_IN_PARTITION}L = 0"
-        found = messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null)").toArrow()
-        return [message.as_buffer() for message in found.column(0)]
+        query = messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null) message")
+        is_large = str(rows.session.conf.get("spark.sql.execution.arrow.useLargeVarTypes")) == "true"
+        self._schema = to_arrow_schema(query.schema, prefers_large_types=is_large)
+        frame: Any = query._jdf
+        nodes = [frame.queryExecution().executedPlan()]
+        while not nodes[0].children().isEmpty():
+            nodes.insert(0, nodes[0].children().head())
+        return frame, nodes
 
-    def messages(self) -> RDD[bytes]:
-        """Return the messages."""
-        from pyspark import RDD
-        from pyspark.serializers import NoOpSerializer
 
-        return RDD(self._messages.toJavaRDD(), self._context, NoOpSerializer())
+def _rdd_of_bytes(session: SparkSession, messages: Any) -> RDD[bytes]:
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
 
-    def close(self) -> None:
-        """Let the rows go."""
-        self._messages.unpersist(False)
+    return RDD(messages.toJavaRDD(), session.sparkContext, NoOpSerializer())
 
 
 _PLACE_IN_PARTITION: Final = 2**33 - 1

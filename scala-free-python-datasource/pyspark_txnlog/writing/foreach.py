@@ -17,7 +17,14 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
-from pyspark_txnlog.connecting.internals import QUERY_ID, RUN_ID, context_of, interrupted_in_one_line, planned_bytes
+from pyspark_txnlog.connecting.internals import (
+    QUERY_ID,
+    RUN_ID,
+    FirstMessages,
+    context_of,
+    interrupted_in_one_line,
+    planned_bytes,
+)
 from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
@@ -148,6 +155,7 @@ class _Ways:
 
     def __init__(self) -> None:
         self._was_small: dict[str | None, bool] = {}
+        self._query = FirstMessages()
 
     def stage(self, frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
         """Stage the rows of `frame` the way that suits them, each computed once."""
@@ -158,7 +166,7 @@ class _Ways:
             # Half: a query whose micro-batches are about as large as the limit stays with tasks.
             self._was_small[topic] = sum(segment.payload_bytes for segment in staged) <= DRIVER_BYTES_MAX // 2
             return staged
-        held = HeldRows(frame)
+        held = HeldRows(frame, self._query)
         try:
             batches = held.within(DRIVER_BYTES_MAX)
             self._was_small[topic] = batches is not None

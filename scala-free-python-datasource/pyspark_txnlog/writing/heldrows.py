@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_txnlog.connecting.internals import ArrowRows
+from pyspark_txnlog.connecting.internals import ArrowRows, FirstMessages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,18 +24,22 @@ _PARTITION_ROWS_MAX: Final = 10_000
 
 
 class HeldRows:
-    """The rows of a frame as Arrow batches, in the memory and on the disks of Spark's executors until `close`."""
+    """The rows of a frame as Arrow batches, in the memory and on the disks of Spark's executors until `close`.
 
-    def __init__(self, frame: DataFrame) -> None:
+    `query` may be the one of other frames of the same session.
+    """
+
+    def __init__(self, frame: DataFrame, query: FirstMessages) -> None:
         self._schema = to_arrow_schema(frame.schema, timezone="UTC")
         self._held = ArrowRows(frame, _PARTITION_ROWS_MAX)
+        self._query = query
 
     def within(self, bytes_max: int) -> list[pa.RecordBatch] | None:
         """Compute the rows, and return them in their order; None if they are more than may come to the driver.
 
         No partition has more than 10,000 of them then, and its share of `bytes_max` in Arrow.
         """
-        found = self._held.first(bytes_max)
+        found = self._query.of(self._held, bytes_max)
         messages = [message for message in found if message is not None]
         return None if len(messages) < len(found) else list(_decoded(messages, self._schema))
 
