@@ -155,7 +155,7 @@ class _Ways:
 
     def __init__(self) -> None:
         self._was_small: dict[str | None, bool] = {}
-        self._query = FirstMessages()
+        self._queries: dict[str | None, FirstMessages] = {}
 
     def stage(self, frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
         """Stage the rows of `frame` the way that suits them, each computed once."""
@@ -166,7 +166,7 @@ class _Ways:
             # Half: a query whose micro-batches are about as large as the limit stays with tasks.
             self._was_small[topic] = sum(segment.payload_bytes for segment in staged) <= DRIVER_BYTES_MAX // 2
             return staged
-        held = HeldRows(frame, self._query)
+        held = HeldRows(frame, self._queries.setdefault(topic, FirstMessages()))
         try:
             batches = held.within(DRIVER_BYTES_MAX)
             self._was_small[topic] = batches is not None
