@@ -40,7 +40,9 @@ def carriers(store: Store) -> set[int]:
 
 def test_replaced_records_are_gone_though_nobody_writes(tmp_path: Path) -> None:
     with written(tmp_path, TRANSACTIONS) as store:
-        for _ in range(2):
+        # The first refresh begins a checkpoint in the background. Unless it ends before the first vacuum, that one has
+        # a single checkpoint, and moves no horizon.
+        for _ in range(3):
             assert maintain(store, AT_ONCE).failed == ()
         assert entries(tmp_path) <= 4
         view = store.view(["t"])
