@@ -48,15 +48,13 @@ def csv_names(schema: pa.Schema) -> dict[str, str]:
     Raises:
         ConfigurationError: two columns have one name there.
     """
-    found: dict[str, str] = {}
-    for column in schema:
-        name = column.name + BASE64 if pa.types.is_binary(column.type) else column.name
-        if name in found.values() or (name != column.name and name in schema.names):
+    found = {each.name: each.name + BASE64 if pa.types.is_binary(each.type) else each.name for each in schema}
+    for mine, name in found.items():
+        if name != mine and name in found:
             raise ConfigurationError(
-                f"column {name!r} of csv is two columns, as it has the bytes of {column.name!r}: use json, parquet or "
-                "arrow, or leave one of them out"
+                f"column {name!r} of csv is two columns, as it has the bytes of {mine!r}: use json, parquet or arrow, "
+                "or leave one of them out"
             )
-        found[column.name] = name
     return found
 
 

@@ -41,7 +41,6 @@ __all__ = [
     "RUN_ID",
     "ArrowRows",
     "FirstMessages",
-    "QueryInterrupted",
     "arrays",
     "context_of",
     "has_file_system",
@@ -228,7 +227,7 @@ class FirstMessages:
         """
         share = bytes_max // max(1, rows.held.getNumPartitions())
         if self._planned_for != (rows.session.sparkContext, share):
-            self._frame, self._nodes = self._plan(rows, share)
+            self._plan(rows, share)
             self._planned_for = (rows.session.sparkContext, share)
         leaf, *nodes = self._nodes
         jvm = _jvm(rows.session)
@@ -241,8 +240,8 @@ class FirstMessages:
             found += (message.as_buffer() for message in messages)
         return found
 
-    def _plan(self, rows: ArrowRows, share: int) -> tuple[Any, list[Any]]:
-        """Return the query, and its operators from the one that reads the messages upwards."""
+    def _plan(self, rows: ArrowRows, share: int) -> None:
+        """Keep the query, the schema of its rows, and its operators from the one that reads the messages upwards."""
         from pyspark.sql import DataFrame
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -252,11 +251,10 @@ class FirstMessages:
         query = messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null) message")
         is_large = str(rows.session.conf.get("spark.sql.execution.arrow.useLargeVarTypes")) == "true"
         self._schema = to_arrow_schema(query.schema, prefers_large_types=is_large)
-        frame: Any = query._jdf
-        nodes = [frame.queryExecution().executedPlan()]
-        while not nodes[0].children().isEmpty():
-            nodes.insert(0, nodes[0].children().head())
-        return frame, nodes
+        self._frame: Any = query._jdf
+        self._nodes = [self._frame.queryExecution().executedPlan()]
+        while not self._nodes[0].children().isEmpty():
+            self._nodes.insert(0, self._nodes[0].children().head())
 
 
 def _rdd_of_bytes(session: SparkSession, messages: Any) -> RDD[bytes]:
