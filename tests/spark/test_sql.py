@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
@@ -201,6 +202,25 @@ def test_rows_with_just_the_columns_of_a_typed_table_need_its_options(
     spark.sql(f"insert into {table} (id, many) select 8, array(2)")
     spark.sql(f"insert into {table} select array(3) a, 9 b")
     assert sorted(row.id for row in spark.table(table).collect()) == [7] * 4 + [8, 9]
+
+
+WRONG_STORES = [
+    (1.5, TypeError, "option 'path' is 1.5"),
+    (True, TypeError, "option 'path' is True"),
+    (np.int64(3), TypeError, "option 'path' is np.int64"),
+    (b"x", TypeError, "option 'path' is bytes"),
+    (Path("s"), TypeError, "option 'path' is PosixPath"),
+    ("\udcff", ConfigurationError, "half of a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize(("uri", "error", "reason"), WRONG_STORES)
+def test_the_address_of_a_store_is_checked_before_spark_has_it(
+    spark: SparkSession, uri: Any, error: type[Exception], reason: str
+) -> None:
+    for look in (pyspark_txnlog.history, pyspark_txnlog.register_views):
+        with pytest.raises(error, match=reason):
+            look(spark, uri)
 
 
 @pytest.mark.parametrize("given", ["options (path '{uri}')", "location '{uri}'"])

@@ -34,8 +34,8 @@ def history(spark: SparkSession, uri: str, *, limit: int | None = None, **option
         options: more options of the read, such as ``storage.*``, ``asOfTimestamp`` or ``startingEntry``.
 
     Raises:
-        TypeError: `spark` is no session, or `limit` is not a whole number.
-        ConfigurationError: `limit` is below 1.
+        TypeError: `spark` is no session, `uri` is no text, or `limit` is not a whole number.
+        ConfigurationError: `limit` is below 1, or UTF-8 cannot hold `uri`.
         PySparkException: there is no store, or an option is wrong.
     """
     check_session(spark)

@@ -19,9 +19,10 @@ def option_texts(options: object, named: Mapping[str, Any], **said: Any) -> dict
 
     Raises:
         TypeError: a value is of another type, or `options` is no dict. It may be a secret, and is not shown.
-        ConfigurationError: an option is given twice with different values. Spark ignores the case of names.
+        ConfigurationError: an option is given twice with different values, where Spark ignores the case of names. Or it
+            is text that UTF-8 cannot hold.
     """
-    texts = {name: value for name, value in said.items() if value is not None}
+    texts = {name: arguments.text(f"option {name!r}", value) for name, value in said.items() if value is not None}
     taken = {name.lower(): value for name, value in texts.items()}
     for given in (arguments.mapping("options", {} if options is None else options), named):
         for name, value in given.items():
