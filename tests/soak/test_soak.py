@@ -9,15 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from itertools import cycle
 from pathlib import Path
 
 import pytest
 
-from sparktxn.admin import AdminClient
-from sparktxn.consumer import Consumer
-from sparktxn.producer import Producer
 from sparktxn.store import Store
 from tests.soak.figures import Fifth, Figures, fifths, table
 
@@ -31,84 +26,30 @@ _MEMORY_FACTOR = 1.25
 _OPTIONS = {"store.fsync": False}
 
 
-def _plain(uri: str) -> None:
-    producer = Producer({"bootstrap.servers": uri, "linger.ms": 0, **_OPTIONS})
-    producer.produce("dropped", b"x")
-    producer.flush()
-
-
-def _transactional(uri: str) -> None:
-    producer = Producer({"bootstrap.servers": uri, "transactional.id": "dropped", **_OPTIONS})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce("dropped", b"x", callback=lambda *_: producer.poll(0))
-    producer.commit_transaction()
-
-
-def _use(consumer: Consumer) -> None:
-    """A callback that holds its own client."""
-    consumer.assignment()
-
-
-def _consumer(uri: str) -> None:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": uri,
-            "group.id": "dropped",
-            "fetch.wait.max.ms": 2,
-            "auto.offset.reset": "latest",
-            **_OPTIONS,
-        }
-    )
-    consumer.subscribe(["dropped"], on_assign=lambda *_: _use(consumer))
-    consumer.poll(0.005)
-
-
-def _admin(uri: str) -> None:
-    AdminClient({"bootstrap.servers": uri, **_OPTIONS}).list_topics()
-
-
-def _store(uri: str) -> None:
-    # Other settings than all other clients: its log is its own, and must end with it.
-    Store.open(uri, options={**_OPTIONS, "checkpoint.entries": 65}).topics()
-
-
-_KINDS: tuple[Callable[[str], None], ...] = (_plain, _transactional, _consumer, _admin, _store)
-
-
-def _write(uri: str, commits: int, clients: int) -> Iterator[Figures]:
-    """Commits one record after the other, drops clients in between, and measures each fifth."""
-    kinds = cycle(_KINDS)
-    with Producer({"bootstrap.servers": uri, "transactional.id": "soak", **_OPTIONS}) as producer:
-        producer.init_transactions()
-        yield Figures.now(0)
-        for number in range(1, commits + 1):
-            producer.begin_transaction()
-            producer.produce("soak", b"%d" % number)
-            producer.commit_transaction()
-            if number * clients // commits > (number - 1) * clients // commits:
-                next(kinds)(uri)
-            if number % (commits // 5) == 0:
-                yield Figures.now(number)
-
-
 def _soak(uri: str, commits: int, clients: int) -> tuple[list[Fifth], list[Fifth]]:
     """The fifths of the writer and of the reader."""
     with Store.open(uri, options=_OPTIONS, create=True) as store:
         store.create_topic("soak", 1)
         store.create_topic("dropped", 1)
-    script = Path(__file__).parent / "reader.py"
-    with subprocess.Popen(
-        [sys.executable, str(script), uri, str(commits)], stdout=subprocess.PIPE, text=True
-    ) as reader:
+    # Each in a process of its own: what other tests have left in this one says nothing of them.
+    with _started("reader.py", uri, commits) as reader, _started("writer.py", uri, commits, clients) as writer:
         try:
-            written = fifths(list(_write(uri, commits, clients)))
-            told, _ = reader.communicate(timeout=600)
+            written, read = _figures(writer), _figures(reader)
         finally:
+            writer.kill()
             reader.kill()
-    assert reader.returncode == 0
-    read = fifths([Figures(*json.loads(line)) for line in told.splitlines()])
-    return written, read
+    return fifths(written), fifths(read)
+
+
+def _started(script: str, *arguments: object) -> subprocess.Popen[str]:
+    path = Path(__file__).parent / script
+    return subprocess.Popen([sys.executable, path, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+
+
+def _figures(process: subprocess.Popen[str]) -> list[Figures]:
+    printed, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    return [Figures(*json.loads(line)) for line in printed.splitlines()]
 
 
 @pytest.mark.nightly
