@@ -151,6 +151,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120
     UNEXPECTED_END_OFFSET = 1001
     RANGE_REWRITTEN = 1002
+    TABLE_CHANGED = 1003
 
     @property
     def kafka_name(self) -> str:

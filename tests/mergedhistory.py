@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -50,8 +51,10 @@ class Snapshot(NamedTuple):
 class MergedHistory:
     """Two topics that producers write to, and that are folded, rewritten, compacted and cut in between.
 
-    `seen` has the model of each view that a step left.
+    `seen` has the model of each view that a step left. `settings` are those of both topics.
     """
+
+    settings: Mapping[str, str] = {}
 
     def __init__(self, store: Store, seed: int) -> None:
         self.store = store
@@ -62,7 +65,7 @@ class MergedHistory:
         self.seen: dict[int, Snapshot] = {}
         self.retained = self.compacted = 0
         self.number = 0
-        kept: dict[str, str | None] = {"retention.ms": str(DAY_MS)}
+        kept: dict[str, str | None] = {"retention.ms": str(DAY_MS), **self.settings}
         compaction = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0"}
         store.create_topic(TYPED, PARTITIONS, schema=pa.schema(self.columns), settings=kept)
         store.create_topic(KEYED, PARTITIONS, settings=kept | compaction | {"delete.retention.ms": str(2**50)})

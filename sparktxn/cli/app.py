@@ -32,6 +32,7 @@ from sparktxn.cli.verbs import (
     rewrite,
     settings,
     sweep,
+    tables,
     topics,
     transactions,
     vacuum,
@@ -55,6 +56,7 @@ APP.add_typer(produce.app)
 APP.add_typer(groups.app, name="groups", help="List, describe, delete and reset consumer groups.")
 APP.add_typer(transactions.app, name="transactions", help="List, describe, abort, fence and find transactions.")
 APP.add_typer(producers.app)
+APP.add_typer(tables.app, name="tables", help="List and publish the tables that topics are for other engines.")
 APP.add_typer(half.app, name="half", help="List, discard, resume and delete half messages.")
 APP.add_typer(offsets.app)
 APP.add_typer(log.app)

@@ -42,6 +42,14 @@ def _at_most(minimum: int, greatest: int) -> Parser:
     return parse
 
 
+def _formats(named: str, value: Any) -> str:
+    """delta, iceberg, both with a comma between them, or nothing"""
+    words = {part.strip().lower() for part in value.split(",")} if isinstance(value, str) else {"?"}
+    if words - {"", "delta", "iceberg"}:
+        raise refusal(named, value, "delta, iceberg, delta,iceberg, or nothing")
+    return ",".join(sorted(words - {""}))
+
+
 TOPIC_SETTINGS: Final = (
     Setting("segment.format", "parquet", choice("parquet", "arrow"), "How segments are stored."),
     Setting("segment.bytes", 33_554_432, _at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
@@ -59,6 +67,9 @@ TOPIC_SETTINGS: Final = (
     Setting("message.timestamp.type", "CreateTime", lambda named, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(named, value)], "Whether a record's timestamp is the producer's or the entry's."),
     Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
     Setting("reject.transaction.message", False, boolean, "Refuse to take half messages; those that the topic has are still committed or rolled back."),
+    Setting("table.formats", "", _formats, "The topic is also a table in these formats, delta and iceberg: publish_tables() publishes versions of it for other engines."),
+    Setting("table.lag.target.ms", 60_000, integer(1_000, 2**53), "A process that folds publishes the topic's table once records have waited for so long."),
+    Setting("table.history.ms", 604_800_000, integer(0, 2**53), "A vacuum keeps what versions of the topic's table can read that are younger than this."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
 )  # fmt: skip
 

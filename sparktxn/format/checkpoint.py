@@ -30,7 +30,17 @@ from sparktxn.values.structs import (
 )
 
 __all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
-__all__ += ["HALVES_PREFIX", "SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "half_due_prefix", "part_of"]
+__all__ += [
+    "HALVES_PREFIX",
+    "PUBLISHED_PREFIX",
+    "SEGMENTS_PREFIX",
+    "TABLES_PREFIX",
+    "digest",
+    "encode_hint",
+    "encode_part",
+    "half_due_prefix",
+    "part_of",
+]
 __all__ += ["producer_parts", "state_digest"]
 
 SEGMENTS_PREFIX: Final = "segments/"
@@ -39,6 +49,13 @@ SEGMENTS_PREFIX: Final = "segments/"
 HALVES_PREFIX: Final = "halves/"
 """Parts with the half transactions that are not settled."""
 
+TABLES_PREFIX: Final = "tables/"
+"""Parts with the newest versions of tables."""
+
+PUBLISHED_PREFIX: Final = "published/"
+"""Parts that say where the records of published tables are."""
+
+_TABLES_PER_PART: Final = 64
 _PARTITIONS_PER_PART: Final = 64
 _TOPIC_BUCKETS: Final = 64
 _TRANSACTION_BUCKETS: Final = 256
@@ -117,6 +134,10 @@ def part_of(key: StateKey) -> str:
         return f"{HALVES_PREFIX}{_bucket(str(key[2]), _HALF_BUCKETS)}"
     if table == "half_due":
         return f"{half_due_prefix(str(key[1]))}{key[2]}"
+    if table == "table":
+        return f"{TABLES_PREFIX}{int(key[1]) // _TABLES_PER_PART}"
+    if table == "published":
+        return f"{PUBLISHED_PREFIX}{key[1]}/{int(key[2]) // _PARTITIONS_PER_PART}"
     if table == "half_outcomes":
         return f"half_outcomes/{int(key[1]) // _HALF_OUTCOMES_PER_PART}"
     return str(table)

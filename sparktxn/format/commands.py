@@ -10,7 +10,9 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
+from sparktxn.values.groupstructs import OffsetToCommit
 from sparktxn.values.structs import Compaction, HalfSegment, Int64, ManifestRef
+from sparktxn.values.tablestructs import TableToPublish
 
 __all__ = [
     "AddOffsetsToTxn",
@@ -44,12 +46,14 @@ __all__ = [
     "OffsetToCommit",
     "PrepareHalf",
     "PrepareTxn",
+    "PublishTables",
     "ReleasePartitions",
     "RequireFeatures",
     "ResumeHalf",
     "Rewrite",
     "SettleIntent",
     "SinkBatchCommit",
+    "TableToPublish",
     "TxnOffsetCommit",
     "UpdateMember",
     "Vacuum",
@@ -190,21 +194,6 @@ class Appends(_Base, frozen=True, tag="appends"):
     checksum: str
     start: Int64
     count: Int64
-
-
-class OffsetToCommit(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One partition's offset in an offset commit: the next offset to read.
-
-    `started_from` is the `effective_entry` of the committed offset that the owner has started from, 0 if there was
-    none. It is -1 if the owner has not started from any: then nothing is compared.
-    """
-
-    topic_id: Int64
-    partition: Int64
-    offset: Int64
-    metadata: str | None = None
-    leader_epoch: Int64 = -1
-    started_from: Int64 = -1
 
 
 class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
@@ -436,6 +425,18 @@ class Rewrite(_Base, frozen=True, tag="rewrite"):
     compaction: Compaction | None = None
 
 
+class PublishTables(_Base, frozen=True, tag="publish_tables"):
+    """Makes what entries up to `entry` have committed the next version of the tables of topics, of all or of none.
+
+    The publisher has looked at the files that the topics had after `planned_entry`.
+    """
+
+    request_id: str
+    entry: Int64
+    planned_entry: Int64
+    tables: tuple[TableToPublish, ...]
+
+
 class Vacuum(_Base, frozen=True, tag="vacuum"):
     """Raises the horizon and the segment floor: entries and segments below them may be deleted afterwards."""
 
@@ -559,6 +560,7 @@ Command = (
     | LeaveGroup
     | ExpireMember
     | Rewrite
+    | PublishTables
     | Vacuum
     | RequireFeatures
     | SettleIntent

@@ -235,6 +235,11 @@ def _escaped(text: str) -> str:
     return f"{whole[: _ESCAPED_LENGTH_MAX - _DIGEST_DIGITS - 1]}.{digest}"
 
 
+def topic_folder(topic: str, topic_id: int) -> str:
+    """Return the folder of a topic's partitions, and of the metadata of its tables."""
+    return f"topics/{topic}-{topic_id}/"
+
+
 def partition_folder(topic: str, topic_id: int, partition: int) -> str:
     """Return the folder of a partition's objects."""
     return f"topics/{topic}-{topic_id}/{PARTITION_COLUMN}={partition}/"

@@ -15,12 +15,15 @@ from msgspec import inspect
 
 from sparktxn.errors import DamagedObject, FormatVersionError, StoreError
 
-__all__ = ["READER_FEATURES", "WRITER_FEATURES", "check_features", "undecodable"]
+__all__ = ["READER_FEATURES", "TABLES", "WRITER_FEATURES", "check_features", "undecodable"]
 
-READER_FEATURES: Final[frozenset[str]] = frozenset()
+TABLES: Final = "tables"
+"""The feature of a store that publishes topics as tables: its state has records of them, and a vacuum keeps more."""
+
+READER_FEATURES: Final[frozenset[str]] = frozenset({TABLES})
 """The features that this version can read."""
 
-WRITER_FEATURES: Final[frozenset[str]] = frozenset()
+WRITER_FEATURES: Final[frozenset[str]] = frozenset({TABLES})
 """The features that this version can write."""
 
 _SHOWN_MAX: Final = 100

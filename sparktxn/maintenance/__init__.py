@@ -6,6 +6,8 @@ from sparktxn.maintenance.copying.storecopy import CopyReport, copy_store
 from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposals import LostRace
+from sparktxn.maintenance.publishing.publish import PublishedTable, PublishReport, publish_tables
+from sparktxn.maintenance.publishing.tablelist import TableInfo, list_tables
 from sparktxn.maintenance.rewriting.compact import (
     CompactedFiles,
     CompactReport,
@@ -40,6 +42,8 @@ __all__ = [
     "LostRace",
     "MaintenanceReport",
     "Problem",
+    "PublishReport",
+    "PublishedTable",
     "RepairReport",
     "RepairedObject",
     "RetentionReport",
@@ -49,6 +53,7 @@ __all__ = [
     "ShortenedPartition",
     "SweepReport",
     "Sweeper",
+    "TableInfo",
     "TimedOutTransaction",
     "VacuumReport",
     "VerifyReport",
@@ -57,9 +62,11 @@ __all__ = [
     "apply_rewrite",
     "compact",
     "copy_store",
+    "list_tables",
     "maintain",
     "plan_compact",
     "plan_rewrite",
+    "publish_tables",
     "repair",
     "rewrite",
     "run_compact_task",

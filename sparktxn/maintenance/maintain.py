@@ -1,7 +1,9 @@
-"""All maintenance of a store in one call, by the settings of its topics: sweep, retention, compact, rewrite, vacuum.
+"""All maintenance of a store in one call, by the settings of its topics.
 
-The order is that in which each job makes work for the next. A sweep ends transactions that hold up the last stable
-offset, and retention names less. A compaction leaves the newest record of each key, and a rewrite merges what is left.
+The jobs are sweep, retention, compact, rewrite, tables and vacuum, in the order in which each makes work for the next.
+A sweep ends transactions that hold up the last stable offset, and retention names less. A compaction leaves the newest
+record of each key, and a rewrite merges what is left. Tables are published with these files, and with new records.
+
 The vacuum deletes what nothing names any more. Its horizon moves from checkpoint to checkpoint, so one is written
 first. Else what the other jobs have replaced would stay until others have written enough entries.
 """
@@ -21,6 +23,8 @@ from sparktxn.format import names
 from sparktxn.format.commands import Vacuum
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.log import Log
+from sparktxn.maintenance.publishing.publish import PublishReport, publish_tables
+from sparktxn.maintenance.publishing.tablelist import has_tables
 from sparktxn.maintenance.rewriting.compact import CompactReport, compact
 from sparktxn.maintenance.rewriting.rewrite import RewriteReport, rewrite
 from sparktxn.maintenance.sweeping.retention import RetentionReport, apply_retention
@@ -49,13 +53,17 @@ class FailedJob(Struct, frozen=True):
 
 
 class MaintenanceReport(Struct, frozen=True, kw_only=True):
-    """What each job has done, or with `dry_run` would do; None for one that has failed, which is in `failed`."""
+    """What each job has done, or with `dry_run` would do; None for one that has failed, which is in `failed`.
+
+    `tables` is None too if the store has no table.
+    """
 
     dry_run: bool
     sweep: SweepReport | None = None
     retention: RetentionReport | None = None
     compact: CompactReport | None = None
     rewrite: RewriteReport | None = None
+    tables: PublishReport | None = None
     vacuum: VacuumReport | None = None
     failed: tuple[FailedJob, ...] = ()
 
@@ -69,7 +77,7 @@ def maintain(
     run: RunTasks | None = None,
     timeout_s: float | None = None,
 ) -> MaintenanceReport:
-    """Run all jobs once: sweep, retention, compact, rewrite, vacuum. One that fails stops no other.
+    """Run all jobs once: sweep, retention, compact, rewrite, tables, vacuum. One that fails stops no other.
 
     Safe alongside every other process, and to repeat after a crash. Call it from cron, or in a loop.
 
@@ -93,6 +101,7 @@ def maintain(
         "retention": partial(apply_retention, store),
         "compact": partial(compact, store, _of(COMPACT_SETTINGS, given), run=run),
         "rewrite": partial(rewrite, store, _of(REWRITE_SETTINGS, given), run=run),
+        "tables": partial(_publish, store),
         "vacuum": partial(_vacuum, store, _of(VACUUM_SETTINGS, given)),
     }
     reports: dict[str, Any] = {}
@@ -103,6 +112,11 @@ def maintain(
         except KafkaException as error:
             failed.append(FailedJob(job, error.error.str()))
     return MaintenanceReport(dry_run=dry_run, **reports, failed=tuple(failed))
+
+
+def _publish(store: Store, *, dry_run: bool) -> PublishReport | None:
+    """Publish all tables of the store; None if it has none in the state that the jobs before have read."""
+    return publish_tables(store, dry_run=dry_run) if has_tables(store.log) else None
 
 
 def _vacuum(store: Store, settings: Mapping[str, Any], *, dry_run: bool) -> VacuumReport:

@@ -19,11 +19,12 @@ from msgspec import Struct, field
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, PartRef
+from sparktxn.format.checkpoint import HALVES_PREFIX, PUBLISHED_PREFIX, SEGMENTS_PREFIX, CheckpointHead, PartRef
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.confirm import usable_heads
 from sparktxn.log.follow.heads import open_head, read_head, read_part
 from sparktxn.log.keep.replay import NamedFile, Replay
+from sparktxn.log.keep.runs import rewritten_segments_of
 from sparktxn.maintenance.copyobjects import (
     CRC32C,
     INDEX,
@@ -36,7 +37,7 @@ from sparktxn.maintenance.copyobjects import (
 )
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import HalfState, ManifestRef, PartitionSegments, PartitionState
+from sparktxn.values.structs import HalfState, ManifestRef, PartitionSegments, PartitionState, PublishedPartition
 
 __all__ = ["Head", "Marks", "Run", "find_checksums", "heads_in", "mark", "open_heads", "read_heads"]
 
@@ -269,6 +270,8 @@ class _Marking:
                 self._read.add(ref.name)
             elif part.startswith(HALVES_PREFIX) and at_horizon:
                 self._mark_halves(found, ref, head.entry)
+            elif part.startswith(PUBLISHED_PREFIX) and at_horizon:
+                self._mark_published(found, ref, head.entry)
 
     def _mark_places(
         self,
@@ -314,7 +317,20 @@ class _Marking:
                     files = found.segments.setdefault((segment.topic_id, segment.partition), {})
                     files[segment.segment] = NamedFile(entry, segment.size_bytes, segment.checksum)
 
-    def _folder(self, record: PartitionSegments, ref: PartRef) -> str:
+    def _mark_published(self, found: Marks, ref: PartRef, entry: int) -> None:
+        """Mark the files of the tables' newest versions, and the runs that say what these have added and removed."""
+        for record in read_part(self._objects, ref):
+            if not isinstance(record, PublishedPartition):
+                continue
+            where, folder = (record.topic_id, record.partition), self._folder(record, ref)
+            runs, files = found.runs.setdefault(where, {}), found.segments.setdefault(where, {})
+            for each in (*record.before.ranges, *record.current.ranges):
+                runs[each.run.folder] = Run(each.run, entry, False)
+            for segment in rewritten_segments_of(self._objects, folder, record.current.ranges):
+                if segment.end_offset > record.current.log_start_offset:
+                    files[segment.name] = NamedFile(entry, segment.size_bytes, segment.checksum)
+
+    def _folder(self, record: PartitionSegments | PublishedPartition, ref: PartRef) -> str:
         topic = self._replay.topics.get(record.topic_id)
         if topic is None:
             raise DamagedObject(ref.name, f"it names topic id {record.topic_id}, which the log does not")

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
+from sparktxn.format.schema import offset_column, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView
@@ -115,7 +115,7 @@ def _first_left(
     rows = _stored(objects, view, segment).slice(segment.first_row, segment.row_count)
     if timestamp_ms is not None:
         rows = rows.filter(pc.greater_equal(rows.column(0), pa.scalar(timestamp_ms, _TIMESTAMP_TYPE)))
-    offsets = rows.column(OFFSET_COLUMN).to_pylist()
+    offsets = rows.column(rows.num_columns - 1).to_pylist()
     return next((offset for offset in offsets if any(start <= offset < end for start, end in kept)), None)
 
 
@@ -127,5 +127,5 @@ def _stored(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> p
     columns = [reserved_name(TIMESTAMP, topic.schema)]
     schema = stored_schema(topic.schema)
     if segment.has_gaps:
-        schema, columns = with_offsets(schema), [*columns, OFFSET_COLUMN]
+        schema, columns = with_offsets(schema), [*columns, offset_column(schema)]
     return decode_segment(data, name, schema=schema, columns=columns, record_count=segment.file_records, verified=True)

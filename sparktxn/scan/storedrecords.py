@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format.inline import stream_bytes
 from sparktxn.format.names import is_inline
-from sparktxn.format.schema import OFFSET_COLUMN, offset_column, with_offsets
+from sparktxn.format.schema import offset_column, with_offsets
 from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
@@ -90,7 +90,7 @@ def stored_blocks(
             data,
             name,
             schema=with_offsets(schema) if has_gaps else schema,
-            columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
+            columns=[*wanted, offsets_field.name] if has_gaps else wanted,
             record_count=segments[0].file_records,
             verified=True,
         )

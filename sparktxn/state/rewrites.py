@@ -47,13 +47,9 @@ def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult |
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
     if problem := _problem(command, context):
         return Refusal(ErrorCode.INVALID_REQUEST, f"a rewrite of {where} has {problem}")
+    if refusal := _outside(partition, command, where):
+        return refusal
     stable = stable_end(partition.open_transactions, partition.log_end_offset)
-    if command.end_offset > stable or command.end_offset <= partition.log_start_offset:
-        return Refusal(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offsets {command.base_offset} to {command.end_offset} of {where} cannot be rewritten: it has stable "
-            f"records from {partition.log_start_offset} to {stable}",
-        )
     if command.compaction is not None and command.compaction.end_offset > stable:
         return Refusal(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -77,6 +73,22 @@ def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult |
     compacted = _compacted(located.compacted, command.compaction, context)
     delta.put(replace(located, rewritten=_with(located.rewritten, added), compacted=compacted))
     return remember(delta, context, command.request_id, CommandResult(base_offset=command.base_offset))
+
+
+def _outside(partition: PartitionState, command: Rewrite, where: str) -> Refusal | None:
+    """Refuse a range that is not in the partition, or holds the first record of a transaction that is open.
+
+    Later segments of one are up to the planner: they may be in sealed runs, which differ between processes.
+    """
+    about = f"offsets {command.base_offset} to {command.end_offset} of {where} cannot be rewritten"
+    if not partition.log_start_offset < command.end_offset <= partition.log_end_offset:
+        has = f"it has records from {partition.log_start_offset} to {partition.log_end_offset}"
+        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{about}: {has}")
+    for each in partition.open_transactions:
+        if command.base_offset <= each.first_offset < command.end_offset:
+            why = f"the transaction of {each.transactional_id!r} from offset {each.first_offset} on is open"
+            return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{about}: {why}")
+    return None
 
 
 def _meet(one: RewrittenRange, other: Rewrite) -> bool:

@@ -14,12 +14,21 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
 from sparktxn.values.structs import StoreState, TopicState
 
-__all__ = ["REJECTS_HALF_MESSAGES", "alter_store", "changed", "check_values", "half_rejection"]
+__all__ = ["FORMATS_OF_TABLES", "REJECTS_HALF_MESSAGES", "TABLE_FORMATS", "alter_store", "changed", "check_values"]
+__all__ += ["half_rejection", "unpublishable"]
 
 REJECTS_HALF_MESSAGES: Final = "reject.transaction.message"
 
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+
+TABLE_FORMATS: Final = "table.formats"
+"""The setting of a topic that is also a table: names of formats, with commas between them."""
+
+FORMATS_OF_TABLES: Final = ("delta", "iceberg")
+
 _VALUES: Final = {
-    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    TIMESTAMP_TYPE: ("CreateTime", LOG_APPEND_TIME),
     "segment.format": ("parquet", "arrow"),
     REJECTS_HALF_MESSAGES: ("true", "false"),
 }
@@ -34,7 +43,26 @@ def check_values(owner: str, settings: Mapping[str, str | None]) -> Refusal | No
             return Refusal(
                 ErrorCode.INVALID_CONFIG, f"setting {setting!r} of {owner} is {value!r}: expected {' or '.join(values)}"
             )
+    formats = settings.get(TABLE_FORMATS)
+    if formats and not set(formats.split(",")) <= set(FORMATS_OF_TABLES):
+        expected = f"{' or '.join(FORMATS_OF_TABLES)}, or both with a comma between them"
+        return Refusal(
+            ErrorCode.INVALID_CONFIG, f"setting {TABLE_FORMATS!r} of {owner} is {formats!r}: expected {expected}"
+        )
     return None
+
+
+def unpublishable(name: str, settings: Mapping[str, str], store: StoreState) -> Refusal | None:
+    """Return why a topic cannot be a table, if its settings say that it is one; None if it can."""
+    if not settings.get(TABLE_FORMATS):
+        return None
+    if settings.get(TIMESTAMP_TYPE, store.topic_defaults.get(TIMESTAMP_TYPE)) != LOG_APPEND_TIME:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_CONFIG,
+        f"topic {name!r} has {TIMESTAMP_TYPE} {LOG_APPEND_TIME} and cannot be a table ({TABLE_FORMATS}): "
+        "its files have the times of producers, so that the table would show others than the topic",
+    )
 
 
 def changed(settings: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
@@ -49,6 +77,8 @@ def alter_store(delta: Delta, command: AlterStore, context: Context) -> CommandR
         return known
     if refusal := check_values("the store", command.settings):
         return refusal
+    if command.settings.get(TABLE_FORMATS):
+        return Refusal(ErrorCode.INVALID_CONFIG, f"setting {TABLE_FORMATS!r} is for single topics: set it for each")
     store = delta.store()
     delta.put(replace(store, settings=changed(store.topic_defaults, command.settings) or UNSET))
     return remember(delta, context, command.request_id, CommandResult.EMPTY)

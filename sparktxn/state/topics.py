@@ -26,7 +26,7 @@ from sparktxn.state.groups.reconciliation import rebalance_subscribers
 from sparktxn.state.internal import INTERNAL_TOPICS, refuse_change
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
-from sparktxn.state.settings import changed, check_values
+from sparktxn.state.settings import changed, check_values, unpublishable
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
@@ -116,6 +116,8 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
         )
     if refusal := _check_settings(command.name, command.settings, typed=command.schema is not None):
         return refusal
+    if refusal := unpublishable(command.name, command.settings, delta.store()):
+        return refusal
     if command.schema is not None and (refusal := _check_columns(command.name, command.schema)):
         return refusal
     store = delta.store()
@@ -138,6 +140,8 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
     if isinstance(topic, Refusal):
         return topic
     if refusal := _check_settings(command.name, command.settings, typed=topic.schema is not None):
+        return refusal
+    if refusal := unpublishable(topic.name, changed(topic.settings, command.settings), delta.store()):
         return refusal
     schema = topic.schema
     if command.new_columns:

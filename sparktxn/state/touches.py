@@ -42,6 +42,7 @@ __all__ = [
     "no_files",
     "nothing",
     "prepare_half",
+    "publish_tables",
     "rewrite",
     "store",
     "subscribing",
@@ -179,6 +180,14 @@ def intent(command: commands.SettleIntent | commands.CancelIntent, entry: int) -
     """Return the intents of the entries that the command may still settle."""
     first = max(command.base_entry, entry - INTENT_WINDOW) + 1
     return tuple({part_of(intent_key(number)) for number in range(min(first, entry), entry + 1)})
+
+
+def publish_tables(command: commands.PublishTables, entry: int) -> Parts:
+    """Return the store, the request, and each topic with its table."""
+    topics = {part_of(("topic", wanted.name)) for wanted in command.tables}
+    tables = {part_of(("table", wanted.topic_id)) for wanted in command.tables}
+    # Which partitions they have, the topics say.
+    return (_STORE, _request(command.request_id), *sorted(topics | tables))
 
 
 def store(command: commands.Vacuum | commands.RequireFeatures, entry: int) -> Parts:

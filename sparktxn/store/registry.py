@@ -43,7 +43,7 @@ class _Turn:
 _OPEN_TIMEOUT_S: Final = 60.0
 """How long opening a store may take where the call that opens it is given no time-out."""
 
-_FOLDING: Final = "sparktxn.maintenance.rewriting.folding"
+_JOBS: Final = "sparktxn.maintenance.publishing.background"
 
 # Nothing is asked of an object store while this is held: one that does not answer must not keep other stores' clients.
 _lock = threading.Lock()
@@ -123,15 +123,15 @@ def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) 
         objects.close()
         raise
     if settings.fold_bytes_per_minute:
-        log.on_checkpoint = lambda: _start_folding(log)
+        log.on_checkpoint = lambda: _start_jobs(log)
     with _lock:
         _logs[key] = (log, [held])
     return log
 
 
-def _start_folding(log: Log) -> None:
-    """Have the job of a higher layer fold segments from now on: imported by name, and only by processes that fold."""
-    importlib.import_module(_FOLDING).start_folding(log)
+def _start_jobs(log: Log) -> None:
+    """Have jobs of a higher layer work from now on: imported by name, and only by processes that fold."""
+    importlib.import_module(_JOBS).start_background_jobs(log)
 
 
 def clock_at(uri: str) -> Clock:

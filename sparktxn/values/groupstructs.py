@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from sparktxn.values.fieldtypes import Int64, Natural, Positive, StateKey, TopicNameText
 
-__all__ = ["EmptyGroup", "GroupState", "HeldPartition", "MemberState", "SubscribedTopic"]
+__all__ = ["EmptyGroup", "GroupState", "HeldPartition", "MemberState", "OffsetToCommit", "SubscribedTopic"]
 
 
 class GroupState(Struct, frozen=True, gc=False, tag="group", forbid_unknown_fields=True):
@@ -87,3 +87,18 @@ class SubscribedTopic(Struct, frozen=True, gc=False, tag="subscribers", forbid_u
     def key(self) -> StateKey:
         """The record's key."""
         return ("subscribers", self.name)
+
+
+class OffsetToCommit(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """One partition's offset in an offset commit: the next offset to read.
+
+    `started_from` is the `effective_entry` of the committed offset that the owner has started from, 0 if there was
+    none. It is -1 if the owner has not started from any: then nothing is compared.
+    """
+
+    topic_id: Int64
+    partition: Int64
+    offset: Int64
+    metadata: str | None = None
+    leader_epoch: Int64 = -1
+    started_from: Int64 = -1

@@ -36,6 +36,7 @@ from sparktxn.values.segmentstructs import (
     RewrittenSegment,
     SegmentRef,
 )
+from sparktxn.values.tablestructs import KeptVersion, PublishedPartition, PublishedPlaces, TableState
 
 __all__ = [
     "NO_PRODUCER_EPOCH",
@@ -62,6 +63,7 @@ __all__ = [
     "HeldPartition",
     "Int64",
     "IntentWindow",
+    "KeptVersion",
     "ManifestRef",
     "MemberState",
     "Natural",
@@ -75,6 +77,8 @@ __all__ = [
     "PreparedOutcome",
     "ProducerIdAndEpoch",
     "ProducerState",
+    "PublishedPartition",
+    "PublishedPlaces",
     "RequestResult",
     "RequestWindow",
     "RewrittenRange",
@@ -90,6 +94,7 @@ __all__ = [
     "StateRecord",
     "StoreState",
     "SubscribedTopic",
+    "TableState",
     "TopicName",
     "TopicNameText",
     "TopicState",
@@ -545,4 +550,6 @@ StateRecord = (
     | HalfState
     | HalfDue
     | HalfOutcomes
+    | TableState
+    | PublishedPartition
 )

@@ -46,7 +46,8 @@ def fill() -> dict[str, str]:
     """Make topics, records, a group, transactional ids and half messages; return names that examples have otherwise."""
     ok("topics", "create", "orders", "-p", "3")
     ok("topics", "create", "copies")
-    ok("topics", "create", "trips", "--column", "id int64 not null", "--column", "fare double")
+    columns = ["--column", "id int64 not null", "--column", "fare double"]
+    ok("topics", "create", "trips", *columns, "--set", "table.formats=delta")
     ok("produce", "-t", "orders", "-p", "0", stdin=b"0\n1\n2\n3\n4\n")
     ok("produce", "-t", "orders", "-K", ":", "--transactional-id", "shop-1", stdin=b"o-1:apples\no-2:pears\n")
     ok("consume", "-t", "orders", "-G", "accounts", "-c", "5", "-X", "group.protocol=consumer")

@@ -58,7 +58,10 @@ def test_with_apply_it_does_it_and_the_next_call_finds_nothing() -> None:
     assert done["failed"] == []
     assert (done["rewrite"]["segment_files"], done["rewrite"]["new_files"]) == (9, 1)
     assert read() == [str(number) for number in range(3, 12)]
-    assert ok("maintain", "--apply").err == "sweep, retention, compact, rewrite and vacuum have found nothing to do\n"
+    assert (
+        ok("maintain", "--apply").err
+        == "sweep, retention, compact, rewrite, tables and vacuum have found nothing to do\n"
+    )
     assert ok("verify").code == 0
 
 

@@ -626,8 +626,9 @@ class Replay(Groups):
         where = command["topic_id"], command["partition"]
         partition, located = self.existing("partition", *where), self.existing("segments", *where)
         base, end, run = command["base_offset"], command["end_offset"], command["run"]
-        firsts = [first for _, first, _ in partition["open_transactions"]]
-        self.need(partition["log_start_offset"] < end <= min([*firsts, partition["log_end_offset"]]), "it goes astray")
+        self.need(partition["log_start_offset"] < end <= partition["log_end_offset"], "it goes astray")
+        is_open = any(base <= first < end for _, first, _ in partition["open_transactions"])
+        self.need(not is_open, "it rewrites what is not decided")
         self.need(base <= run[1] < run[2] <= end, "the run does not lie in the range")
         self.need(run[4] == 0 and run[11] == 0 and run[13] == [], "the run has a level, or ended transactions")
         self.need(0 <= command["planned_entry"] < self.entry, "it was planned at no entry")

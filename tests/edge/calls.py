@@ -51,9 +51,11 @@ from sparktxn.maintenance import (
     apply_rewrite,
     compact,
     copy_store,
+    list_tables,
     maintain,
     plan_compact,
     plan_rewrite,
+    publish_tables,
     repair,
     rewrite,
     run_compact_task,
@@ -184,6 +186,13 @@ def _topic_like_t(world: World) -> str:
     """A topic with as many partitions as ``t``, for an import of it."""
     topic = world.name("imported")
     world.store.create_topic(topic, 2)
+    return topic
+
+
+def _published_topic(world: World) -> str:
+    """A topic that is a table."""
+    topic = world.name("published")
+    world.store.create_topic(topic, 1, settings={"table.formats": "delta"})
     return topic
 
 
@@ -549,6 +558,8 @@ CALLS: Final[dict[str, Call]] = {
     "plan_compact": Call(lambda _: plan_compact, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "apply_compact": Call(lambda _: apply_compact, lambda world: {"store": world.store, "compacted": [], "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
+    "publish_tables": Call(lambda _: publish_tables, lambda world: {"store": world.store, "topics": [_published_topic(world)], "location": "s3a://bucket/shop", "dry_run": True, "timeout_s": 5.0}),
+    "list_tables": Call(lambda _: list_tables, lambda world: {"store": world.store, "topics": [_published_topic(world)]}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
     "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "order": "offset", "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
@@ -659,7 +670,10 @@ NOT_CALLED: Final = {
         (
             "TransactionListing",
             "LostRace",
+            "PublishReport",
+            "PublishedTable",
             "SweepReport",
+            "TableInfo",
             "TimedOutTransaction",
             "VacuumReport",
             "RewriteReport",

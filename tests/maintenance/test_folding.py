@@ -109,7 +109,7 @@ def test_segments_between_large_files_are_left_and_not_planned_again(world: Worl
         world.produce(Random(number).randbytes(8_000).hex())
     folder = Folder(world.store.log, PLENTY, small, pause_s=0)
     planned = []
-    monkeypatch.setattr(folding, "plan_tasks", lambda *args: planned.append(args[3]) or plan_tasks(*args))
+    monkeypatch.setattr(folding, "plan_tasks", lambda *args, **kw: planned.append(args[3]) or plan_tasks(*args, **kw))
     before = files(world)
     fold(folder)
     fold(folder)
@@ -145,7 +145,7 @@ class Committing:
 
 def test_a_fold_takes_a_tenth_of_the_time_while_its_process_commits() -> None:
     log = Committing()
-    rests = folding._Rests(log)  # type: ignore[arg-type]
+    rests = folding.Rests(log)  # type: ignore[arg-type]
     for _ in range(3):
         assert log.worked(rests, 0.01, commits=True) == pytest.approx(0.09)
         assert log.worked(rests, 0.01, commits=False) == 0, "nothing is kept waiting"
@@ -155,7 +155,7 @@ def test_a_fold_takes_a_tenth_of_the_time_while_its_process_commits() -> None:
 def test_a_long_fold_rests_as_much_as_a_short_one() -> None:
     """Else the writer that gathers most would be kept waiting most."""
     log = Committing()
-    rests = folding._Rests(log)  # type: ignore[arg-type]
+    rests = folding.Rests(log)  # type: ignore[arg-type]
     rested_s = [log.worked(rests, 0.05, commits=True) for _ in range(1_000)]
     assert rested_s == pytest.approx([0.45] * 1_000)
 
@@ -173,7 +173,7 @@ def test_a_fold_begins_some_seconds_after_the_one_before_has_begun(
         clock.sleep(block_s)
         folder.after_checkpoint()
 
-    monkeypatch.setattr(folding._Rests, "rest", rest)
+    monkeypatch.setattr(folding.Rests, "rest", rest)
     assert max(0, fold(folder)) == pytest.approx(wait_s), "after blocks of 1, 4 and 3 segments"
     assert len(files(world)) == 1
 
@@ -184,7 +184,7 @@ def test_a_fold_begins_no_task_after_a_minute(world: World, monkeypatch: Any) ->
     write(world, 8)
     write(world, 8, partition=1)
     folder = folder_of(world)
-    monkeypatch.setattr(folding._Rests, "rest", lambda _: clock.sleep(25))
+    monkeypatch.setattr(folding.Rests, "rest", lambda _: clock.sleep(25))
     assert fold(folder) <= 0, "the rest is due"
     assert (len(files(world)), len(files(world, partition=1))) == (1, 8)
     folder.step()
@@ -194,7 +194,7 @@ def test_a_fold_begins_no_task_after_a_minute(world: World, monkeypatch: Any) ->
 def test_a_fold_rests_between_blocks_and_gives_up_when_the_handle_is_closed(world: World, monkeypatch: Any) -> None:
     write(world, 100)
     rested: list[int] = []
-    monkeypatch.setattr(folding._Rests, "rest", lambda self: rested.append(1))
+    monkeypatch.setattr(folding.Rests, "rest", lambda self: rested.append(1))
     fold(folder_of(world))
     assert len(files(world)) == 1
     assert len(rested) == 5, "blocks of 1, 4, 16, 64 and 15 segments"
@@ -202,21 +202,117 @@ def test_a_fold_rests_between_blocks_and_gives_up_when_the_handle_is_closed(worl
     ended = Deadline(SystemClock(), None)
     ended.end()
     with ended.governs(), pytest.raises(StoreUnavailable, match="closed"):
-        folding._Rests(world.store.log).rest()
+        folding.Rests(world.store.log).rest()
 
 
-def test_records_of_open_transactions_wait(world: World) -> None:
-    producer = world.transactional("open", transaction_publish="flush")
+def begun(world: World, name: str = "open", count: int = 1) -> Producer:
+    """A transaction that stays open, with segments of a record each."""
+    producer = world.transactional(name, transaction_publish="flush")
     producer.begin_transaction()
-    producer.produce("t", "open", partition=0)
-    producer.flush()
+    more(producer, count)
+    return producer
+
+
+def more(producer: Producer, count: int) -> None:
+    for number in range(count):
+        producer.produce("t", f"in a transaction {number}", partition=0)
+        producer.flush()
+
+
+def starts_of_plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[Any, int]]:
+    """From which offsets each fold from now on plans which partitions."""
+    planned: list[dict[Any, int]] = []
+    monkeypatch.setattr(folding, "plan_tasks", lambda *args, **kw: planned.append(args[3]) or plan_tasks(*args, **kw))
+    return planned
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_an_open_transaction_waits_alone(world: World, ends: str) -> None:
+    """What is committed after its first record is folded, and its own records once it has ended."""
+    write(world, 8)
+    producer = begun(world)
     write(world, 8)
     folder = folder_of(world)
     fold(folder)
-    assert len(files(world)) == 9
+    assert len(files(world)) == 3
+    getattr(producer, f"{ends}_transaction")()
+    write(world, 8)
+    fold(folder)
+    assert len(files(world)) == 1
+    kept = [f"value {number}" for number in range(8)]
+    assert world.texts() == kept + ["in a transaction 0"] * (ends == "commit") + kept * 2
+
+
+def test_segments_of_an_open_transaction_are_planned_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fold planned all of them again, however long it stayed open, and nothing was to be folded."""
+    planned = starts_of_plans(monkeypatch)
+    folder = folder_of(world)
+    producer = begun(world)
+    for count in range(2, 66):
+        more(producer, 1)
+        fold(folder)
+        assert all(starts["t", 0] >= count - 16 for starts in planned[-1:] if starts)
+    assert [len(starts) for starts in planned].count(1) == 8
+    assert len(files(world)) == 65
+    write(world, 12)
+    fold(folder)
+    assert len(files(world)) == 66, "what is committed behind them does not wait for as many again"
     producer.commit_transaction()
     fold(folder)
     assert len(files(world)) == 1
+
+
+def test_a_piece_across_the_end_of_a_plan_that_found_nothing_is_folded(world: World) -> None:
+    folder = folder_of(world)
+    producer = begun(world, count=10)
+    write(world, 5)
+    fold(folder)
+    write(world, 8)
+    fold(folder)
+    assert len(files(world)) == 11
+    producer.abort_transaction()
+
+
+def test_an_open_stretch_is_gone_back_to_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the transaction is open, folds begin at the last rewritten range: then once at its first record."""
+    planned = starts_of_plans(monkeypatch)
+    folder = Folder(world.store.log, PLENTY, RewriteSettings(target_bytes=1_024, min_segments=8), pause_s=0)
+    producer = begun(world)
+    for _ in range(6):
+        write(world, 8)
+        more(producer, 4)
+        fold(folder)
+    begins = [starts["t", 0] for starts in planned if starts]
+    assert begins == sorted(begins), "a stretch was planned again"
+    assert begins[-1] > 40
+    producer.commit_transaction()
+    other = begun(world, "another")
+    del planned[:]
+    for _ in range(3):
+        write(world, 8)
+        fold(folder)
+    begins = [starts["t", 0] for starts in planned if starts]
+    assert begins[0] == 0, "the segments of the first one"
+    assert min(begins[1:]) > 40
+    other.abort_transaction()
+
+
+def test_what_a_fold_without_bytes_has_gone_past_is_remembered(world: World) -> None:
+    """It was complete only once the transaction had ended, so that nothing said where it had begun."""
+    world.store.log.clock = clock = ManualClock()
+    folder = folder_of(world, 600)
+    producer = begun(world)
+    write(world, 8)
+    write(world, 8, partition=1)
+    fold(folder)
+    assert (len(files(world)), len(files(world, partition=1))) == (2, 8), "there were bytes for one"
+    producer.commit_transaction()
+    for _ in range(3):
+        clock.sleep(3_600)
+        write(world, 4)
+        fold(folder)
+    assert len(files(world)) == 5, "one, and the last four"
+    assert len(files(world, partition=1)) == 1
 
 
 def test_bytes_per_minute_are_a_bound(world: World) -> None:

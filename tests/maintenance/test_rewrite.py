@@ -10,16 +10,25 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from sparktxn import Producer, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.log.keep.runs import not_rewritten
-from sparktxn.maintenance import apply_retention, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.maintenance import (
+    apply_retention,
+    apply_rewrite,
+    compact,
+    plan_rewrite,
+    rewrite,
+    run_rewrite_task,
+    verify,
+)
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import segments_between
+from sparktxn.scan.plan import Order, segments_between
 from sparktxn.store import read_task
 from sparktxn.values.structs import ManifestRef, RewrittenRange, SegmentRef
 from tests.world import World
@@ -158,17 +167,144 @@ def test_append_time_stays_that_of_each_entry(world: World) -> None:
     assert {row["timestamp"].timestamp() for row in world.rows("appended")} == {1.0}
 
 
-def test_an_open_transaction_holds_the_range_back(world: World) -> None:
-    write(world, 5)
+def opened(world: World, records: int = 1) -> Producer:
+    """A transaction that stays open, with segments of a record each."""
     producer = world.transactional()
     producer.begin_transaction()
-    producer.produce("t", "open", partition=0)
-    producer.flush()
+    for number in range(records):
+        producer.produce("t", f"in a transaction {number}", partition=0)
+        producer.flush()
+    return producer
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_an_open_transaction_holds_back_its_own_records_alone(world: World, ends: str) -> None:
+    """A task is on one side of it: what is committed after its first record is merged too."""
+    write(world, 5)
+    producer = opened(world)
+    write(world, 5)
+    (below, above) = plan_rewrite(world.store, {"rewrite.topics": "t"})
+    assert (below.base_offset, below.end_offset, above.base_offset, above.end_offset) == (0, 5, 6, 11)
+    assert rewrite(world.store).segment_files == 10
+    assert len(files(world)) == 3
+    getattr(producer, f"{ends}_transaction")()
+    write(world, 2)
+    before = world.rows("t")
+    report = rewrite(world.store)
+    assert (report.segment_files, report.aborted_records) == (5, ends == "abort")
+    assert (len(files(world)), world.rows("t")) == (1, before)
+
+
+def test_a_prepared_transaction_holds_back_its_own_records_alone(world: World) -> None:
+    producer = opened(world)
+    producer.prepare_transaction()
     write(world, 5)
     assert rewrite(world.store).segment_files == 5
     producer.commit_transaction()
-    assert rewrite(world.store).segment_files == 7
-    assert len(files(world)) == 1
+    assert len(files(world)) == 2
+
+
+def test_later_segments_of_an_open_transaction_end_a_task_too(world: World) -> None:
+    """The state cannot refuse a range that has them: which segments are sealed differs between processes."""
+    producer = opened(world)
+    write(world, 5)
+    producer.produce("t", "later", partition=0)
+    producer.flush()
+    world.store.log.checkpoint()
+    write(world, 5)
+    ranges = [(task.base_offset, task.end_offset) for task in plan_rewrite(world.store, {"rewrite.topics": "t"})]
+    assert ranges == [(1, 6), (7, 12)]
+    producer.abort_transaction()
+    assert rewrite(world.store).aborted_records == 2, "those at both ends are left out with what is between them"
+
+
+def test_what_its_producer_aborts_later_takes_no_record_of_a_rewrite(world: World) -> None:
+    """An aborted range goes by the producer: the one before it has committed records in the range."""
+    producer = opened(world, 3)
+    producer.commit_transaction()
+    other = world.transactional("other")
+    other.begin_transaction()
+    other.produce("t", "other", partition=0)
+    other.flush()
+    write(world, 5)
+    producer.begin_transaction()
+    producer.produce("t", "aborted", partition=0)
+    producer.flush()
+    assert rewrite(world.store, {"rewrite.min.segments": 3}).segment_files == 8
+    kept = [b"in a transaction %d" % number for number in range(3)]
+    later = [b"t 0 %d" % number for number in range(5)]
+    assert (values(world, "commit"), values(world, "offset")) == (kept + later, kept)
+    producer.abort_transaction()
+    assert (values(world, "commit"), values(world, "offset")) == (kept + later, kept)
+    other.commit_transaction()
+    assert values(world, "commit") == values(world, "offset") == [*kept, b"other", *later]
+
+
+def test_a_file_above_an_open_transaction_is_whole_in_commit_order_and_unread_in_offset_order(world: World) -> None:
+    """No file is cut by the last stable offset: the state refuses a range with the first record of what is open."""
+    write(world, 5)
+    producer = opened(world)
+    write(world, 5)
+    rewrite(world.store)
+    below, above = (segment.name for segment in segments(world) if segment.base_offset in (0, 6))
+    listed = {order: world.store.files("t", order=order) for order in ORDERS}
+    assert {order: [file.path.rsplit("/", 1)[1] for file in files] for order, files in listed.items()} == {
+        "commit": [below, above],
+        "offset": [below],
+    }
+    assert all(file.is_whole for files in listed.values() for file in files)
+    view = world.store.view(["t"])
+    ranges = world.store.ranges(view, isolation="read_uncommitted")
+    uncommitted = world.store.plan(view, ranges, isolation="read_uncommitted", by_segment=False)
+    assert len({segment.name for task in uncommitted for segment in task.segments}) == 3
+    assert values(world, "offset") == values(world, "commit")[:5]
+    producer.abort_transaction()
+    assert values(world, "offset") == values(world, "commit")
+    assert [file.is_whole for file in world.store.files("t", order="offset")] == [True, True]
+
+
+@pytest.mark.parametrize("setting", [{"retention.ms": "1"}, {"retention.bytes": "1"}])
+def test_retention_leaves_rewritten_records_above_an_open_transaction(world: World, setting: dict[str, str]) -> None:
+    write(world, 5, timestamp=1)
+    producer = opened(world)
+    write(world, 5, timestamp=1)
+    rewrite(world.store)
+    with AdminClient({"bootstrap.servers": world.uri}) as admin:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "t")
+        for name, value in setting.items():
+            resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(60)
+    (short,) = apply_retention(world.store).shortened
+    assert short.new_log_start_offset == 5
+    producer.commit_transaction()
+    assert len(values(world, "offset")) == 6
+
+
+def test_a_compaction_ends_below_an_open_transaction_and_leaves_what_is_merged_above(world: World) -> None:
+    world.store.create_topic("keyed", 1, settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    for _ in range(5):
+        world.produce("below", key="k", topic="keyed", partition=0)
+    producer = world.transactional()
+    producer.begin_transaction()
+    producer.produce("keyed", "open", "k", partition=0)
+    producer.flush()
+    for _ in range(5):
+        world.produce("above", key="k", topic="keyed", partition=0)
+    assert rewrite(world.store).ranges == 2
+    assert compact(world.store).removed_records == 4
+    producer.commit_transaction()
+    kept = [(row["offset"], row["value"]) for row in read_arrow(world.store, "keyed").read_all().to_pylist()]
+    assert kept == [(4, b"below"), (5, b"open"), *((offset, b"above") for offset in range(6, 11))]
+    assert compact(world.store).removed_records == 6
+    assert verify(world.store).problems == ()
+
+
+ORDERS: tuple[Order, ...] = ("commit", "offset")
+
+
+def values(world: World, order: Order) -> list[bytes]:
+    return [row["value"] for row in read_arrow(world.store, "t", order=order).read_all().to_pylist()]
 
 
 def test_a_partition_of_aborted_records_alone_is_left(world: World) -> None:

@@ -18,6 +18,7 @@ from sparktxn.config.topic import topic_setting
 from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format.checkpoint import PartRef, decode_part, digest, encode_part, part_of
 from sparktxn.format.commands import (
+    AlterTopic,
     Append,
     Appends,
     Command,
@@ -29,6 +30,7 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     PrepareHalf,
     ReleasePartitions,
+    RequireFeatures,
     Rewrite,
     UpdateMember,
 )
@@ -50,6 +52,7 @@ from sparktxn.values.structs import (
     StateRecord,
     TopicState,
 )
+from sparktxn.values.tablestructs import TableToPublish
 from tests.purelog import PureLog
 from tests.seeds import examples
 
@@ -167,7 +170,9 @@ SENSIBLE: dict[str, Any] = {
     "base_entry": 1,
     "base_offset": 0,
     "end_offset": 2,
+    "entry": 1,
     "planned_entry": 1,
+    "tables": (TableToPublish("plain", 1, 0, "file:///store/topics/plain-1", 0, 0, (0,)),),
     "run": ManifestRef(sealed_folder(0, 1, "a" * 20), 0, 2, 1, 0, 1, 1, 1, 2, 100, "00000000"),
     "command_count": 0,
     "refused_code": 0,
@@ -243,6 +248,7 @@ def a_log() -> PureLog:
     """Topics `plain` (Kafka's record) and `typed`, and a transactional id that has producer id 0."""
     log = PureLog()
     log.create_topic("plain")
+    log.submit(AlterTopic("table", "plain", 1, {"table.formats": "delta"}), RequireFeatures(("tables",)))
     log.submit(CreateTopic("typed", "typed", 2, {}, (("id", "int64", False), ("name", "string", True))))
     log.initialise("job")
     log.submit(log.initialise(None).append((1, 0), 0, 2))

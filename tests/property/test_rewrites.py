@@ -1,4 +1,7 @@
-"""Rewrites change no record: random histories, rewritten at random, read at every view before and after."""
+"""Rewrites change no record: random histories, rewritten at random, read at every view before and after.
+
+Transactions are open, or prepared, while it is planned, while its tasks are done and when it takes effect.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,19 @@ from hypothesis import strategies as st
 from sparktxn import ReadTask, Store, ViewExpired, read_task
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.views.readview import ReadView
-from sparktxn.maintenance import RewriteReport, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.maintenance import (
+    RewriteReport,
+    RewrittenFiles,
+    apply_rewrite,
+    plan_rewrite,
+    rewrite,
+    run_rewrite_task,
+    verify,
+)
 from sparktxn.maintenance.rewriting import segmentwriter
 from sparktxn.maintenance.rewriting.folding import Folder
-from sparktxn.scan.plan import Isolation
+from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.plan import Isolation, Order
 from sparktxn.scan.storedfiles import committed_files, have_cut_parts
 from sparktxn.scan.systemtables import TableSelection
 from sparktxn.store import read_table_task
@@ -83,11 +95,21 @@ class Rewriting(History):
         self.seen: dict[int, Rows] = {}
         self.reports: list[RewriteReport] = []
         self.folders: dict[int, Folder] = {}
+        self.prepared: set[int] = set()
+        self.done: list[RewrittenFiles] = []
 
     def step(self, action: str, number: int, partition: int) -> None:
         if action.startswith(("rewrite", "fold")):
             self._rewrite(action, (1_024, 4_096, 33_554_432)[number], partition)
-        else:
+        elif action == "prepare":
+            if number in self.open and number not in self.prepared:
+                self.producers[number].prepare_transaction()
+                self.prepared.add(number)
+        elif action == "plan a rewrite":
+            self.done = [run_rewrite_task(task, self.store.options) for task in plan_rewrite(self.store, ALL)]
+        elif action != "produce" or number not in self.prepared:
+            if action in ("commit", "abort"):
+                self.prepared.discard(number)
             if action == "abort":
                 self.aborted |= {row.value for row in self.open.get(number, ())}
             super().step(action, number, partition)
@@ -101,9 +123,11 @@ class Rewriting(History):
         before = self.store.view(["t"])
         seen = {isolation: offset_rows(self.store, before, isolation) for isolation in LEVELS}
         committed, ranges = commit_rows(self.store, before), self.store.ranges(before)
-        segments = self._segments()
+        segments, by_time = self._segments(), self._by_time(before, committed)
         if action == "fold":
             self._fold(target_bytes)
+        elif action == "rewrite as planned before":
+            self.reports.append(apply_rewrite(self.store, self.done))
         elif action == "rewrite elsewhere":
             with self.elsewhere() as other:
                 done = [run_rewrite_task(task, other.options) for task in reversed(plan_rewrite(other, given))]
@@ -118,6 +142,7 @@ class Rewriting(History):
         assert commit_rows(self.store, after) == committed
         assert self.store.ranges(after) == ranges
         assert self._segments() == segments
+        assert self._by_time(after, committed) == by_time
         for view, isolation in itertools.product((before, after), LEVELS):
             ranges = self.store.ranges(view, isolation=isolation)
             cut = {key: (start + 1, max(start + 1, end - 1)) for key, (start, end) in ranges.items()}
@@ -148,6 +173,16 @@ class Rewriting(History):
         # A range that another process has taken, or a vacuum has passed, is planned again.
         assert any(self.folders[target_bytes].step() == float("inf") for _ in range(3))
 
+    def _by_time(self, view: ReadView, committed: Rows) -> list[int | None]:
+        """The first offsets of some times, in each order: below the last stable offset, and above it."""
+        times_ms = sorted({round(row["timestamp"].timestamp() * 1_000) for row in committed})
+        return [
+            offset_for_time(self.store.log.objects, part, time_ms, order=order)
+            for part in view.partitions.values()
+            for time_ms in (times_ms[:1] + times_ms[-2:])
+            for order in ORDERS
+        ]
+
     def _segments(self) -> list[tuple[Any, ...]]:
         """What the system table says of the segments with committed records, but for their files."""
         tasks = self.store.plan_table("segments", TableSelection(topics=("t",)))
@@ -161,10 +196,20 @@ class Rewriting(History):
 
 
 LEVELS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+ORDERS: tuple[Order, ...] = ("commit", "offset")
+
+REWRITES = [
+    *["rewrite"] * 2,
+    *["fold"] * 2,
+    "rewrite elsewhere",
+    "rewrite a partition",
+    "plan a rewrite",
+    "rewrite as planned before",
+]
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from([*ACTIONS, *["rewrite"] * 2, *["fold"] * 2, "rewrite elsewhere", "rewrite a partition"]),
+        st.sampled_from([*ACTIONS, *REWRITES, "prepare"]),
         st.integers(0, PRODUCERS - 1),
         st.integers(0, PARTITIONS - 1),
     ),
@@ -205,5 +250,55 @@ def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
                 with suppress(ViewExpired):
                     older = other.view(["t"], entry=entry)
                     assert offset_rows(other, older, "read_committed", COLUMNS) == history.seen[entry]
+    finally:
+        history.world.close()
+
+
+steps_before = st.lists(
+    st.tuples(
+        st.sampled_from(["produce", "produce", "plain", "commit", "abort", "prepare"]),
+        st.integers(1, PRODUCERS - 1),
+        st.integers(0, PARTITIONS - 1),
+    ),
+    max_size=12,
+)
+steps_meanwhile = st.lists(
+    st.tuples(
+        st.sampled_from(["commit", "abort", "produce", "prepare", "checkpoint", "fold"]),
+        st.integers(0, PRODUCERS - 1),
+        st.integers(0, PARTITIONS - 1),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=examples(10, 200))
+@given(steps_before, steps_meanwhile, inline_bytes_)
+def test_transactions_that_end_while_a_rewrite_works_lose_and_gain_no_record(
+    before: list[Step], meanwhile: list[Step], inline_bytes: int
+) -> None:
+    """One is open below all that is merged, and a rewrite is planned, done and put into effect around other steps."""
+    history = Rewriting(inline_bytes)
+    try:
+        history.step("produce", 0, 0)
+        for step in before:
+            history.step(*step)
+        for _ in range(3):
+            history.step("plain", 0, 0)
+        history.step("plan a rewrite", 0, 0)
+        assert history.done, "an open transaction held back what was committed after it"
+        for step in meanwhile:
+            history.step(*step)
+        history.step("rewrite as planned before", 2, 0)
+        view = history.store.view(["t"])
+        assert any(part.rewritten for part in view.partitions.values())
+        assert read(history.store, view, 0, view.entry) == in_offset_order(history.kept(0, view.entry))
+        for number in range(PRODUCERS):
+            history.step("abort", number, 0)
+        view = history.store.view(["t"])
+        assert read(history.store, view, 0, view.entry) == in_offset_order(history.kept(0, view.entry))
+        committed = {row["value"] for row in offset_rows(history.store, view, "read_committed")}
+        assert committed == {row.value for row in history.rows}
+        assert verify(history.store).problems == ()
     finally:
         history.world.close()

@@ -42,7 +42,7 @@ def maintain(
     ] = None,
     apply: Apply = False,
 ) -> None:
-    """Run all jobs, as the settings of topics say: sweep, retention, compact, rewrite, vacuum.
+    """Run all jobs, as the settings of topics say: sweep, retention, compact, rewrite, tables, vacuum.
 
     Without --apply it prints what each would do. It may be killed at any moment, and run alongside all other
     processes. A job that fails stops no other. The exit code is 1 if one has failed. With --every it goes on.
@@ -53,7 +53,7 @@ def maintain(
         raise WrongUsage("--every without --apply would print the same again and again: add --apply")
     store = session.store()
     while True:
-        with session.out.progress("maintain: sweep, retention, compact, rewrite, vacuum …"):
+        with session.out.progress("maintain: sweep, retention, compact, rewrite, tables, vacuum …"):
             report = run_maintain(store, given, dry_run=not apply, run=session.run, timeout_s=session.job_timeout_s)
         _print(session, report)
         if pause_s is None:
@@ -73,10 +73,10 @@ def _print(session: Session, report: MaintenanceReport) -> None:
         return
     rows = [
         {"job": job, "what": name.replace("_", " "), "count": len(value) if isinstance(value, list | tuple) else value}
-        for job in ("sweep", "retention", "compact", "rewrite", "vacuum")
+        for job in ("sweep", "retention", "compact", "rewrite", "tables", "vacuum")
         for name, value in (row[job] or {}).items()
-        if value and name not in ("dry_run", "horizon", "segment_floor", "names")
+        if value and name not in ("dry_run", "horizon", "segment_floor", "names", "entry", "unchanged")
     ]
-    session.out.rows(rows, none="sweep, retention, compact, rewrite and vacuum have found nothing to do")
+    session.out.rows(rows, none="sweep, retention, compact, rewrite, tables and vacuum have found nothing to do")
     for job in report.failed:
         session.out.remark(f"{job.job} has failed: {job.error}")

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, TABLES_PREFIX, CheckpointHead, PartRef, digest, encode_part
 from sparktxn.format.commands import Appends, Command, Rewrite
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.heads import read_parts
@@ -32,6 +32,7 @@ from sparktxn.values.structs import (
     SegmentRef,
     StateKey,
     StateRecord,
+    TableState,
     TopicState,
 )
 
@@ -71,6 +72,7 @@ class Replay(Tail):
         self.appends: dict[str, tuple[str, int]] = {}
         self.partitions: set[TopicIdPartition] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
+        self.topics |= {table.topic_id: table.name for table in self._table_records()}
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         commands = super()._commands(entry)
@@ -231,6 +233,13 @@ class Replay(Tail):
         )
         where = f"partition {record.partition} of topic id {record.topic_id}"
         return f"{where} has other aborted transactions; they are in {', '.join(indexes) or 'it'}"
+
+    def _table_records(self) -> Iterator[TableState]:
+        """Yield all tables: those of deleted topics keep files."""
+        for part in self.parts.names(TABLES_PREFIX):
+            for record in self.parts.part(part).values():
+                if isinstance(record, TableState):
+                    yield record
 
     def _topic_records(self) -> Iterator[TopicState]:
         for part in self.parts.names("topics/"):

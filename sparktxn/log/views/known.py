@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from sparktxn.format.checkpoint import HALVES_PREFIX, half_due_prefix, part_of, producer_parts
+from sparktxn.format.checkpoint import (
+    HALVES_PREFIX,
+    PUBLISHED_PREFIX,
+    TABLES_PREFIX,
+    half_due_prefix,
+    part_of,
+    producer_parts,
+)
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
 from sparktxn.state.halfmessages import due_slot
@@ -23,8 +30,10 @@ from sparktxn.values.structs import (
     PendingOffset,
     PendingOffsets,
     ProducerState,
+    PublishedPartition,
     StateKey,
     StoreState,
+    TableState,
     TopicState,
     TransactionState,
 )
@@ -207,6 +216,15 @@ class KnownState:
 
         found = [due for due in self._read("checks of half transactions", read) if due.group_id == group_id]
         return sorted(found, key=lambda due: (due.due_ms, due.transaction_id))
+
+    def tables(self) -> list[TableState]:
+        """Return the newest versions of all tables, those of deleted topics too, by topic id."""
+        return sorted(self._records_with_prefix(TableState, TABLES_PREFIX), key=lambda table: table.topic_id)
+
+    def published(self, topic_id: int) -> list[PublishedPartition]:
+        """Return the partitions of a topic's table, by their numbers; one that no version has changed is left out."""
+        found = self._records_with_prefix(PublishedPartition, f"{PUBLISHED_PREFIX}{topic_id}/")
+        return sorted(found, key=lambda published: published.partition)
 
     def _record(self, kind: type[Record], key: StateKey) -> Record | None:
         found = self._read(str(key[0]), lambda tail: tail.parts.get(key))

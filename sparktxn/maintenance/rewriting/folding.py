@@ -8,10 +8,13 @@ number of processes may fold one store: of two rewrites of one range the state m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.config.topic import topic_setting
 from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
@@ -19,8 +22,9 @@ from sparktxn.maintenance.rewriting.rewrite import do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.process.clock import time_left_s
 from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.structs import RewrittenRange
 
-__all__ = ["Folder", "start_folding"]
+__all__ = ["Folder", "Rests", "start_folding"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -36,6 +40,9 @@ _BACKOFF_S_MAX: Final = 3_600.0
 _NEVER_S: Final = float("inf")
 _FULL_PER_MIN_SEGMENTS: Final = 16
 """A file with so many times `min_segments` is not folded again, small as it may be: its records are copied twice."""
+_SEGMENTS_PER_TASK: Final = 2_048
+"""What a fold has in memory goes by this, however much has gathered."""
+_SEGMENTS_PER_ENTRY: Final = 4 * _SEGMENTS_PER_TASK
 _REST_PER_WORK: Final = 9
 """A fold rests so many times as long as it works, while this process commits."""
 _REST_S_MAX: Final = 0.5
@@ -68,7 +75,7 @@ class Folder:
         self._is_due = self._is_behind = False
         self._next_s = -_NEVER_S
         self._backoff_s = _BACKOFF_S
-        self._planned_to: dict[TopicPartitionKey, int] = {}
+        self._left: dict[TopicPartitionKey, _Left] = {}
         self._wake: Callable[[], None] | None = None
         self._is_started = False
 
@@ -140,19 +147,27 @@ class Folder:
         with self._log.within(_FOLD_S):
             # What another process has done to the plan may be in entries that this one has not read.
             view = self._log.view(None) if self._is_behind else self._log.known_view()
-            starts = self._starts(view)
-            planned = _Planned(plan_tasks(self._log.objects, view, self._settings, starts), affords)
-            report = do_tasks(self._log, planned, _Rests(self._log).rest)
+            gathered = self._gathered(view)
+            starts = {key: found.start for key, found in gathered.items()}
+            planned = _Planned(self._plan(view, starts), affords)
+            report = do_tasks(self._log, planned, Rests(self._log).rest, _SEGMENTS_PER_ENTRY)
         if report.unresolved:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take a fold's entry within {_FOLD_S:.0f} s")
         self._is_behind = bool(report.lost)
         for lost in report.lost:
             logger.debug("a fold came too late: %s: %s", lost.about, lost.reason)
-        if planned.is_complete and not report.lost:
-            # What lies between large files is left to a rewrite that plans the whole partition.
-            idle = starts.keys() - planned.partitions
-            self._planned_to |= {key: view.partitions[key].last_stable_offset for key in idle}
-        return planned.is_complete and not report.lost
+        is_complete = planned.is_complete and not report.lost
+        for key, found in gathered.items():
+            partition, left = view.partitions[key], self._left.get(key, _Left())
+            is_idle = is_complete and key not in planned.partitions
+            if is_complete:
+                left = _after(partition, left, found, self._settings, is_idle=is_idle)
+            self._left[key] = _with_passed(partition, left, is_complete=is_complete, is_idle=is_idle)
+        return is_complete
+
+    def _plan(self, view: ReadView, starts: Mapping[TopicPartitionKey, int]) -> Iterator[RewriteTask]:
+        segments = _SEGMENTS_PER_TASK
+        return plan_tasks(self._log.objects, view, self._settings, starts, segments_per_task=segments)
 
     def _affords(self, size_bytes: int) -> bool:
         """Return whether so many bytes may be read now, and count them if they may."""
@@ -165,17 +180,58 @@ class Folder:
         self._left_bytes -= size_bytes
         return True
 
-    def _starts(self, view: ReadView) -> dict[TopicPartitionKey, int]:
-        """Return from which offsets on partitions are planned: of those that have gained many small segments."""
-        starts = {}
+    def _gathered(self, view: ReadView) -> dict[TopicPartitionKey, _Gathered]:
+        """Return what is planned of which partitions: of those that have gained many small segments."""
+        found = {}
         for key, partition in view.partitions.items():
-            start, segments = _gathered(partition, self._planned_to.get(key, 0), self._settings)
-            if segments >= self._settings.min_segments:
-                starts[key] = start
-        return starts
+            if topic_setting(partition.topic.settings, "table.formats"):
+                # Publishing merges them, and what a table shows is merged with nothing that is new.
+                continue
+            left = self._left.get(key, _Left())
+            gathered = _gathered(partition, left, self._settings)
+            if gathered.segments >= self._settings.min_segments:
+                found[key] = gathered
+        return found
 
 
-class _Rests:
+class _Passed(NamedTuple):
+    """A fold has gone past open transactions: the first one began at `start`, and the log ended at `end` then.
+
+    If `is_tried`, a plan from `start` on has found too few segments, after all of them had ended.
+    """
+
+    start: int
+    end: int
+    is_tried: bool = False
+
+
+class _Left(NamedTuple):
+    """What this process's folds have left of a partition.
+
+    Small segments below `planned_to` lie between large files: a rewrite that plans the whole partition has them. Where
+    a fold has gone past open transactions, it has left theirs. While these are open, the last plan up to offset
+    `idle_to` has found nothing to fold, and the one before it ended at `idle_from`.
+    """
+
+    planned_to: int = 0
+    idle_from: int = 0
+    idle_to: int = 0
+    passed: _Passed | None = None
+
+
+class _Gathered(NamedTuple):
+    """A partition's segments that are likely small and have come since the last rewrite.
+
+    It is planned from `start` on. Of `segments`, `stable` are below the last stable offset: the others may be of open
+    transactions.
+    """
+
+    start: int
+    segments: int
+    stable: int
+
+
+class Rests:
     """Leaves the processor to the commits of this process: a fold takes a tenth of the time while they go on.
 
     Python runs one thread at a time, so that a commit waits while a fold computes. Where nothing is committed, a fold
@@ -223,29 +279,77 @@ class _Planned:
         self.is_complete = True
 
 
-def _gathered(view: PartitionView, start: int, settings: RewriteSettings) -> tuple[int, int]:
-    """Return the offset to plan from, and how many segments that are likely small have come since the last rewrite.
+def _gathered(view: PartitionView, left: _Left, settings: RewriteSettings) -> _Gathered:
+    """Return what has come since the last rewrite of a partition, or since transactions that a fold has gone past.
 
     Nothing is read: of what is sealed or rewritten the state knows the mean size. What lies below is left as it is.
     """
-    small_bytes, full_segments = settings.target_bytes // 2, _FULL_PER_MIN_SEGMENTS * settings.min_segments
-    start = since = max(start, view.log_start_offset)
+    small_bytes = settings.target_bytes // 2
+    start = since = max(left.planned_to, view.log_start_offset)
     for rewritten in view.rewritten[-1:]:
-        # A file that is still small is folded once more, with what has come since.
-        is_small = rewritten.run.size_bytes < small_bytes and rewritten.run.segment_count < full_segments
-        start = max(start, rewritten.base_offset if is_small else rewritten.end_offset)
+        start = max(start, rewritten.base_offset if _is_small(rewritten, settings) else rewritten.end_offset)
         since = max(start, rewritten.end_offset)
-    segments = 0
+    passed = left.passed
+    if passed is not None and view.last_stable_offset < passed.end and left.idle_to > since:
+        # Each fold would plan all that a transaction writes which stays open. A piece that lies across the end of the
+        # last plan is found all the same.
+        return _counted(view, max(start, left.idle_from), left.idle_to, small_bytes)
+    found = _counted(view, start, since, small_bytes)
+    if passed is None or view.last_stable_offset < passed.end:
+        return found
+    # All that were open then have ended: their segments are folded with what lies between them.
+    back = _counted(view, _beginning(view, passed.start, settings), passed.start, small_bytes)
+    segments = found.segments if passed.is_tried else max(found.segments, back.segments)
+    return found._replace(start=min(found.start, back.start), segments=segments)
+
+
+def _is_small(rewritten: RewrittenRange, settings: RewriteSettings) -> bool:
+    """Return whether a file is folded once more, with what has come since."""
+    run, full_segments = rewritten.run, _FULL_PER_MIN_SEGMENTS * settings.min_segments
+    return run.size_bytes < settings.target_bytes // 2 and run.segment_count < full_segments
+
+
+def _beginning(view: PartitionView, offset: int, settings: RewriteSettings) -> int:
+    """Return where the last rewritten range at or before `offset` begins, if its file is small; else `offset`."""
+    before = view.rewritten[: bisect_right(view.rewritten, offset, key=attrgetter("base_offset"))][-1:]
+    begins = [each.base_offset for each in before if _is_small(each, settings)]
+    return max(view.log_start_offset, *begins or [offset])
+
+
+def _counted(view: PartitionView, start: int, since: int, small_bytes: int) -> _Gathered:
+    segments = stable = 0
     for run in reversed(view.sealed):
         if run.end_offset <= since:
             break
         if run.size_bytes >= small_bytes * run.segment_count:
             start = since = run.end_offset
             break
-        if run.end_offset <= view.last_stable_offset:
-            segments += run.segment_count
-    single = (segment for segment in view.segments if segment.base_offset >= since)
-    return start, segments + sum(segment.end_offset <= view.last_stable_offset for segment in single)
+        segments += run.segment_count
+        stable += run.segment_count if run.end_offset <= view.last_stable_offset else 0
+    ends = [segment.end_offset for segment in view.segments if segment.base_offset >= since]
+    stable += sum(end <= view.last_stable_offset for end in ends)
+    return _Gathered(start, segments + len(ends), stable)
+
+
+def _after(view: PartitionView, left: _Left, found: _Gathered, settings: RewriteSettings, *, is_idle: bool) -> _Left:
+    """Return what a plan has left of a partition; if it `is_idle`, it has found nothing to fold."""
+    if not is_idle:
+        return _Left(left.planned_to, passed=left.passed)
+    planned_to = view.last_stable_offset if found.stable >= settings.min_segments else left.planned_to
+    return _Left(planned_to, left.idle_to, view.log_end_offset, left.passed)
+
+
+def _with_passed(view: PartitionView, left: _Left, *, is_complete: bool, is_idle: bool) -> _Left:
+    """Return `left` with the transactions that a fold has gone past, until all have ended and a plan has had theirs.
+
+    Those that begin meanwhile are left out: each segment is planned a few times then, however they overlap.
+    """
+    stable, passed = view.last_stable_offset, left.passed
+    if passed is not None and (not is_complete or stable < passed.end):
+        return left
+    if passed is not None and is_idle and not passed.is_tried:
+        return left._replace(passed=passed._replace(is_tried=True))
+    return left._replace(passed=_Passed(stable, view.log_end_offset) if stable < view.log_end_offset else None)
 
 
 def start_folding(log: Log) -> None:

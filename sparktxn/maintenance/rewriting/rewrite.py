@@ -134,13 +134,20 @@ def _round(log: Log, settings: RewriteSettings, report: RewriteReport, work: _Wo
     return _carried_out(log, work(plan_tasks(log.objects, view, settings)), report)
 
 
-def do_tasks(log: Log, tasks: Iterable[RewriteTask], rest: Callable[[], None] | None = None) -> RewriteReport:
+def do_tasks(
+    log: Log,
+    tasks: Iterable[RewriteTask],
+    rest: Callable[[], None] | None = None,
+    segments_per_entry: int = _SEGMENTS_PER_ENTRY,
+) -> RewriteReport:
     """Do tasks here, one after the other, and put their files into effect; see `rewrite` for the report and the errors.
 
     Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken. `rest` is called
-    again and again while records are copied, as `copy_records` does.
+    again and again while records are copied, as `copy_records` does. What is done takes effect once it has so many
+    segments as `segments_per_entry`, or more.
     """
-    return _carried_out(log, _one_by_one(log, None, tasks, rest), RewriteReport(dry_run=False))
+    results = _one_by_one(log, None, tasks, rest, segments_per_entry)
+    return _carried_out(log, results, RewriteReport(dry_run=False))
 
 
 def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteReport:
@@ -168,15 +175,19 @@ def _one_by_one(
     background: Background | None,
     tasks: Iterable[RewriteTask],
     rest: Callable[[], None] | None = None,
+    segments_per_entry: int = _SEGMENTS_PER_ENTRY,
 ) -> _Results:
     """Do tasks here, in their order; `background` encodes while records are read.
 
     Raises:
         ViewExpired: a vacuum has passed the view of this plan.
     """
+    segments = 0
     for task in tasks:
         done = None if is_time_up() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
-        yield done, False
+        segments += 0 if done is None else len(done.segments)
+        yield done, done is not None and segments >= segments_per_entry
+        segments %= segments_per_entry
 
 
 def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
@@ -96,7 +97,9 @@ def copy_records(
         background=background,
     )
     for segments, rows in stored_blocks(objects, task.read, offsets=True):
-        copying.add(segments, rows)
+        segments, rows, counts = _from_log_start(segments, rows, task.log_start_offset)
+        if segments:
+            copying.add(segments, rows, counts)
         del rows  # else it stays while the next block is decoded
         if rest is not None:
             rest()
@@ -113,6 +116,17 @@ def copy_records(
         replaced_bytes=task.size_bytes,
         aborted_records=task.aborted_records,
     )
+
+
+def _from_log_start(segments: Sequence[SegmentRef], rows: Any, start: int) -> tuple[Sequence[SegmentRef], Any, Any]:
+    """Return segments and their rows without those below the log start, and how many rows are left of each."""
+    if segments[0].base_offset >= start:
+        return segments, rows, None
+    kept = rows.filter(pc.greater_equal(rows.column(rows.num_columns - 1), start))
+    counts = [segment.row_count for segment in segments]
+    counts[0] -= rows.num_rows - kept.num_rows
+    # Of a segment with gaps nothing may be left.
+    return (segments, kept, counts) if counts[0] else (segments[1:], kept, counts[1:])
 
 
 class _Part(NamedTuple):

@@ -1,13 +1,14 @@
 """Planning a rewrite: which segments of a view are merged, as tasks that any process can do.
 
-A task replaces consecutive segments of one partition. Only records below the last stable offset are planned: the fate
-of their transactions is known. Segments of aborted transactions are left out.
+A task replaces consecutive segments of one partition. Only records of transactions that have ended are planned, also
+above the last stable offset. Segments of aborted ones are left out, and one of an open transaction ends a task.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -23,8 +24,11 @@ from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["RewriteTask", "plan_tasks"]
+__all__ = ["IsWanted", "RewriteTask", "plan_tasks"]
 
+
+IsWanted = Callable[[TopicPartitionKey, SegmentRef], bool]
+"""Says of a committed segment of a partition whether it is to be merged."""
 
 _ARROW: Final = ".arrow"
 _INPUT_PER_TARGET: Final = 4
@@ -38,7 +42,8 @@ class RewriteTask(Struct, frozen=True):
     """Consecutive segments of a partition to write anew, by any process that can reach the store's objects.
 
     `read` names the segments whose records are kept. The range from `base_offset` to `end_offset` has `files` files
-    with about `size_bytes` bytes; `aborted_records` of its records are left out. The new files are `compression`, and
+    with about `size_bytes` bytes; `aborted_records` of its records are left out, and those below
+    `log_start_offset`. The new files are `compression`, and
     about `target_bytes` large.
     """
 
@@ -51,6 +56,7 @@ class RewriteTask(Struct, frozen=True):
     files: int
     size_bytes: int
     aborted_records: int
+    log_start_offset: int = 0
 
 
 def plan_tasks(
@@ -58,10 +64,13 @@ def plan_tasks(
     view: ReadView,
     settings: RewriteSettings,
     starts: Mapping[TopicPartitionKey, int] | None = None,
+    is_wanted: IsWanted | None = None,
+    segments_per_task: int | None = None,
 ) -> Iterator[RewriteTask]:
     """Yield the tasks that rewrite what `settings` select of `view`, partition by partition, in offset order.
 
-    With `starts`, only of the partitions that it has, each from the segment with that offset on.
+    With `starts`, only of the partitions that it has, each from the segment with that offset on. With `is_wanted` it
+    says which committed segments are merged, and not their size. A task has at most `segments_per_task` of them.
 
     Raises:
         ConfigurationError: a topic has no partition that the settings name.
@@ -73,7 +82,10 @@ def plan_tasks(
         start = partition.log_start_offset if starts is None else starts.get(key)
         is_named = not settings.partitions or partition.partition in settings.partitions
         if start is not None and is_named:
-            yield from _Planner(objects, view, partition, settings, start).tasks()
+            wanted = None if is_wanted is None else partial(is_wanted, key)
+            yield from _Planner(
+                objects, view, partition, settings, start, wanted, segments_per_task or _SEGMENTS_PER_TASK
+            ).tasks()
 
 
 def _check_partitions(view: ReadView, partitions: Sequence[int]) -> None:
@@ -106,8 +118,19 @@ class _Planner:
     """Plans one partition, with the segments of some sealed runs in memory at a time."""
 
     def __init__(
-        self, objects: ObjectStore, view: ReadView, partition: PartitionView, settings: RewriteSettings, start: int
+        self,
+        objects: ObjectStore,
+        view: ReadView,
+        partition: PartitionView,
+        settings: RewriteSettings,
+        start: int,
+        is_wanted: Callable[[SegmentRef], bool] | None,
+        segments_per_task: int,
     ) -> None:
+        self._is_wanted = is_wanted
+        self._segments_per_task = segments_per_task
+        # Publishing merges what is new: what a table shows is merged alone, and so changes no data of it.
+        self._is_table = bool(topic_setting(partition.topic.settings, "table.formats"))
         self._objects = objects
         self._partition = partition
         self._settings = settings
@@ -127,7 +150,7 @@ class _Planner:
                 piece = _Piece()
                 continue
             is_full = piece.size_bytes + segment.file_share_bytes > size_bytes_max
-            if piece.segments and (is_full or len(piece.segments) >= _SEGMENTS_PER_TASK):
+            if piece.segments and (is_full or len(piece.segments) >= self._segments_per_task):
                 # It ends where the next one begins, so that a rewrite may take several of them together.
                 yield from self._task(piece, segment.base_offset)
                 piece = _Piece()
@@ -151,23 +174,27 @@ class _Planner:
                 yield segment, ranges is None or bool(ranges.kept(segment, segment.base_offset, segment.end_offset))
 
     def _parts(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of offsets up to the last stable one, each with a bounded number of sealed segments."""
-        start, stable, segments = self._start, self._partition.last_stable_offset, 0
+        """Yield ranges of offsets, each with a bounded number of sealed segments."""
+        start, end, segments = self._start, self._partition.log_end_offset, 0
         for run in self._partition.sealed:
-            if run.end_offset <= start or run.base_offset >= stable:
+            if run.end_offset <= start:
                 continue
             if segments and segments + run.segment_count > _SEGMENTS_AT_ONCE and run.base_offset > start:
                 yield start, run.base_offset
                 start, segments = run.base_offset, 0
             segments += run.segment_count
-        if start < stable:
-            yield start, stable
+        if start < end:
+            yield start, end
 
     def _is_selected(self, segment: SegmentRef, *, is_kept: bool) -> bool:
-        if segment.end_offset > self._partition.last_stable_offset or segment.timestamp_max_ms > self._newest_ms:
+        if segment.timestamp_max_ms > self._newest_ms:
             return False
         if not is_kept:
             return True
+        if self._is_wanted is not None:
+            return segment.committed_entry > 0 and self._is_wanted(segment)
+        if self._is_table and not segment.has_offset_column:
+            return False
         is_small = segment.size_bytes < self._small_bytes and not self._is_full(segment)
         return segment.committed_entry > 0 and (is_small or segment.name.endswith(_ARROW))
 
@@ -194,4 +221,5 @@ class _Planner:
             files=len(files),
             size_bytes=piece.size_bytes,
             aborted_records=records - sum(each.record_count for each in piece.kept),
+            log_start_offset=view.log_start_offset,
         )

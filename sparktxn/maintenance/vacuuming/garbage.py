@@ -26,6 +26,7 @@ class Garbage(Struct):
     `kept` objects of partitions stay, in the partitions' `kept_folders`.
     """
 
+    table_metadata: list[str] = field(default_factory=list)
     entries: list[str] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)
     checkpoint_parts: list[str] = field(default_factory=list)
@@ -40,6 +41,8 @@ class Garbage(Struct):
 
     def names(self) -> Iterator[str]:
         """Yield all of them, in the order in which they go."""
+        # Before the files that it names.
+        yield from self.table_metadata
         yield from self.entries
         yield from self.checkpoints
         yield from self.checkpoint_parts

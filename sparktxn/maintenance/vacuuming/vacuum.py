@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 from msgspec import Struct
@@ -32,6 +33,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.maintenance.reachable import Head, heads_in, mark, open_heads, read_heads
+from sparktxn.maintenance.tableobjects import needed_entry, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint
 from sparktxn.process.clock import in_time
@@ -65,6 +67,7 @@ class VacuumReport(Struct, frozen=True, kw_only=True):
     checkpoint_parts: int = 0
     segments: int = 0
     sealed_files: int = 0
+    table_metadata: int = 0
     other: int = 0
     temporary_files: int = 0
     size_bytes: int = 0
@@ -136,12 +139,13 @@ class _Round:
 
     def _steps(self) -> VacuumReport:
         self._horizon = read_horizon(self._objects)
-        entry = self._log.refresh()
-        state = self._log.store_state()
+        with self._log.known() as known:
+            entry, state, tables = known.entry, known.store_state(), known.tables()
+        needed = needed_entry(self._objects, tables)
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
-        replay, horizon = self._verified(heads, now_ms)
+        replay, horizon = self._verified(heads, now_ms, inf if needed is None else needed)
         floor = self._floor(state, heads, now_ms)
         if not self._dry_run:
             # An entry that was won by a vacuum which has died, or has not written its marker yet, stays in force.
@@ -149,6 +153,9 @@ class _Round:
             self._write_marker(horizon)
         self._horizon = horizon
         garbage, placed = self._garbage(replay, horizon, floor, now_ms)
+        for past in (info for table in tables for info in past_metadata(self._objects, table)):
+            garbage.table_metadata.append(past.name)
+            garbage.size_bytes += past.size_bytes
         if not self._dry_run:
             delete_garbage(self._objects, garbage)
             kept, folders = garbage.kept, garbage.kept_folders
@@ -162,22 +169,25 @@ class _Round:
             checkpoint_parts=len(garbage.checkpoint_parts),
             segments=len(garbage.segments),
             sealed_files=len(garbage.sealed_files),
+            table_metadata=len(garbage.table_metadata),
             other=len(garbage.other),
             temporary_files=len(garbage.temporary_files),
             size_bytes=garbage.size_bytes,
             names=tuple(garbage.names()) if self._dry_run else (),
         )
 
-    def _verified(self, heads: Sequence[Head], now_ms: int) -> tuple[Replay, int]:
+    def _verified(self, heads: Sequence[Head], now_ms: int, needed: float) -> tuple[Replay, int]:
         """Return a replay at the newest checkpoint that it has verified, and the horizon to propose.
 
-        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones. The
-        present horizon is that of the greatest marker. An entry may have raised it to a checkpoint that is no longer
-        usable. Another vacuum's marker, which does not know that checkpoint, was then written later.
+        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones. Nor is
+        it above `needed`, the entry that versions of tables need. The present horizon is that of the greatest marker.
+        An entry may have raised it to a checkpoint that is no longer usable. Another vacuum's marker, which does not
+        know that checkpoint, was then written later.
         """
         present = self._horizon
         old_ms = now_ms - self._settings.retention_ms
-        candidates = sorted({head.entry for head in heads if head.entry > present and head.modified_ms <= old_ms})
+        above = [head for head in heads if present < head.entry <= needed]
+        candidates = sorted({head.entry for head in above if head.modified_ms <= old_ms})
         newest = sorted({head.entry for head in heads if head.entry > present})[-_NEWEST:]
         wanted = sorted({*candidates[-_CANDIDATES:], *newest})
         self._base_head = self._base(heads)

@@ -132,16 +132,55 @@ def test_appends_and_commits_do_not_conflict() -> None:
     assert ranges(log) == [(0, 10, log.entry)]
 
 
-def test_nothing_above_the_last_stable_offset_is_replaced() -> None:
+def with_open() -> tuple[PureLog, ProducerCommands, ProducerCommands]:
+    """Ten records, one of a transaction that is open at offset 10, and two after it."""
     log, producer = filled()
     owner = log.initialise("orders")
     log.submit(owner.append(HERE, 0, transaction=1))
-    log.submit(producer.append(HERE, 10))
-    assert log.refusal(command(5, 11, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
-    log.submit(command(5, 10, log.entry))
+    for sequence in (10, 11):
+        log.submit(producer.append(HERE, sequence))
+    return log, producer, owner
+
+
+@each([(5, 11), (10, 11), (10, 13), (0, 13)])
+def test_the_first_record_of_an_open_transaction_is_not_replaced(base: int, end: int) -> None:
+    log, _, owner = with_open()
+    assert log.refusal(command(base, end, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
     log.submit(owner.end(1, committed=True))
-    log.submit(command(5, 13, log.entry))
-    assert log.refusal(command(5, 14, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(command(base, end, log.entry))
+    assert ranges(log) == [(base, end, log.entry)]
+
+
+@each([(5, 10), (0, 10), (11, 13), (11, 12)])
+def test_what_is_decided_is_replaced_on_both_sides_of_an_open_transaction(base: int, end: int) -> None:
+    """A version of a table has them, too: it does not wait for the transaction."""
+    log, _, _ = with_open()
+    log.submit(command(base, end, log.entry))
+    assert ranges(log) == [(base, end, log.entry)]
+
+
+def test_a_prepared_transaction_is_open() -> None:
+    log, _, owner = with_open()
+    log.submit(owner.prepare(1))
+    assert log.refusal(command(8, 13, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(command(11, 13, log.entry))
+
+
+def test_nothing_above_the_log_end_is_replaced() -> None:
+    log, _, owner = with_open()
+    assert log.refusal(command(11, 14, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(owner.end(1, committed=False))
+    log.submit(command(11, 14, log.entry))
+    assert log.refusal(command(12, 15, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_nothing_above_the_last_stable_offset_is_compacted() -> None:
+    log, _, _ = with_open()
+    for compaction in (Compaction(11, 0, 0), Compaction(13, 0, 0)):
+        assert log.refusal(command(5, 10, log.entry, compaction=compaction)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    above = command(11, 13, log.entry, compaction=Compaction(13, 0, 0))
+    assert log.refusal(above) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(compacting(0, 10, log.entry, 10))
 
 
 @pytest.mark.holes(37)
@@ -247,6 +286,22 @@ def test_hole_14_what_a_checkpoint_has_sealed_makes_no_difference() -> None:
     assert whole.segments().rewritten == sealed.segments().rewritten
 
 
+@each([(5, 10), (10, 11), (5, 13), (11, 13)])
+def test_what_a_checkpoint_has_sealed_of_an_open_transaction_makes_no_difference(base: int, end: int) -> None:
+    answers: list[object] = []
+    for is_sealed in (False, True):
+        log, _, _ = with_open()
+        located = log.segments()
+        if is_sealed:
+            run = replace(command(0, 13, 1).run, segment_count=13)
+            log.records[located.key] = replace(located, sealed=(run,), segments=())
+        try:
+            answers.append(log.submit(command(base, end, log.entry))[0].base_offset)
+        except CommandRefused as refused:
+            answers.append(str(refused))
+    assert answers[0] == answers[1]
+
+
 def compacting(base: int, end: int, planned: int, to: int, entry: int = 0, tombstones: int = 0) -> Rewrite:
     return command(base, end, planned, compaction=Compaction(to, entry, tombstones))
 
@@ -329,7 +384,7 @@ def test_files_of_the_horizons_own_entry_are_taken() -> None:
         ({"topic_id": 9}, "partition 0 of topic id 9 does not exist, or no longer"),
         (
             {"end_offset": 11},
-            "offsets 2 to 11 of partition 0 of topic id 1 cannot be rewritten: it has stable records from 0 to 10",
+            "offsets 2 to 11 of partition 0 of topic id 1 cannot be rewritten: it has records from 0 to 10",
         ),
         ({"planned_entry": 13}, "the plan of entry 13: expected 0 to 12"),
         ({"written": 13}, "has expired (written at entry 13, expected 1 to 12): rewrite its records again"),

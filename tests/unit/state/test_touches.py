@@ -127,6 +127,10 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
         c.Rewrite("r", 70, 130, 0, 9, 5, ("s",), RUN),
         [STORE, REQUEST, ("partition", 70, 130), ("segments", 70, 130)],
     ),
+    (
+        c.PublishTables("r", 4, 4, (c.TableToPublish("my.topic", 70, 0, "/", 0),)),
+        [STORE, REQUEST, TOPIC, ("table", 70)],
+    ),
     (c.Vacuum(1, 1), [STORE]),
     (
         c.PrepareHalf("group", "half", (HalfSegment("my.topic", 70, 130, "s", 1, 1, "00000000", 1, 1),), 5),

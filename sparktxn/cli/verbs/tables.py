@@ -1,0 +1,84 @@
+"""`txnlog tables`: publish and list the tables that topics are for other engines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sparktxn.cli.output import Row
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Apply, verb
+from sparktxn.maintenance import TableInfo, list_tables, publish_tables
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True)
+
+_Topics = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]…", help="Names of topics; all that are tables without any.", show_default=False),
+]
+
+
+@verb(app, "list", examples=["txnlog tables list", "txnlog tables list trips --json"])
+def list_(session: Session, topics: _Topics = None) -> None:
+    """List the topics that are tables, with the newest version of each, and what it does not show yet.
+
+    "waiting records" counts the records that were committed after the entry which the version shows. "waiting" is how
+    long ago the oldest of them was committed. Records of open transactions do not count.
+
+    A topic without a version was never published. The table of a deleted topic becomes empty when it is published.
+    """
+    store = session.store()
+    with store.log.within(session.timeout_s):
+        found = list_tables(store, topics or None)
+    none = "no topic is a table: txnlog topics alter NAME --set table.formats=delta makes it one"
+    session.out.rows(map(_row, found), none=none)
+
+
+@verb(
+    app,
+    "publish",
+    examples=[
+        "txnlog tables publish",
+        "txnlog tables publish trips --apply",
+        "txnlog tables publish --location s3a://bucket/shop --apply",
+    ],
+)
+def publish(
+    session: Session,
+    topics: _Topics = None,
+    location: Annotated[
+        str | None,
+        typer.Option(
+            "--location",
+            metavar="ADDRESS",
+            help="The store's address for other engines, for tables without a version. Default: that of --store.",
+            show_default=False,
+        ),
+    ] = None,
+    apply: Apply = False,
+) -> None:
+    """Publish what is committed as the next version of tables, all with one entry.
+
+    Without --apply it prints what would be published. It may be killed at any moment, and run alongside all other
+    processes. A table that shows everything gets no version.
+    """
+    store = session.store()
+    with session.out.progress("tables: publishing …" if apply else "tables: finding what is not published …"):
+        report = publish_tables(
+            store, topics or None, location=location, dry_run=not apply, timeout_s=session.job_timeout_s
+        )
+    row = msgspec.to_builtins(report)
+    session.out.row(row | {"tables": list(row["tables"])})
+    if not apply:
+        session.out.remark("nothing was published: add --apply to publish these versions")
+    elif report.overtaken:
+        session.out.remark("others have changed the topics each time: run it again")
+
+
+def _row(info: TableInfo) -> Row:
+    """Return a table's row; its location names the topic's id."""
+    return {name: value for name, value in msgspec.to_builtins(info).items() if name != "topic_id"}

@@ -1,0 +1,115 @@
+"""Publishing in the background: a process that folds publishes its store's tables once they lag behind."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sparktxn.config.topic import topic_setting
+from sparktxn.errors import KafkaException
+from sparktxn.log.log import Log
+from sparktxn.maintenance.publishing.publish import is_table, publish
+from sparktxn.maintenance.rewriting import folding
+from sparktxn.process.clock import time_left_s
+from sparktxn.values.structs import TopicState
+
+__all__ = ["Publisher", "start_background_jobs"]
+
+logger = logging.getLogger("sparktxn")
+
+_PUBLICATION_S: Final = 120.0
+_BACKOFF_S: Final = 60.0
+_BACKOFF_S_MAX: Final = 3_600.0
+_NEVER_S: Final = float("inf")
+
+
+class Publisher:
+    """Publishes the tables of one log, one time after the other; one thread owns it.
+
+    Any number of processes may publish one store: a version that another one has just published is not followed by one
+    of this process.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._backoff_s = _BACKOFF_S
+        self._is_started = False
+        self._has_failed = False
+        self._entry = 0
+
+    def after_checkpoint(self) -> None:
+        """Have the thread publish from now on, if a topic is a table. For one thread at a time."""
+        if self._is_started or not self._tables():
+            return
+        self._is_started = True
+        try:
+            self._log.background.repeat(self.step)
+        except RuntimeError:
+            # The handle is being closed: a later process publishes.
+            return
+        except KafkaException:
+            # The machine gives no thread: a later checkpoint tries again.
+            self._is_started = False
+
+    def step(self) -> float:
+        """Publish if that is due; return in how many seconds this is to be called again. Raise nothing."""
+        try:
+            with self._log.within(_PUBLICATION_S):
+                wait_s = self._wait_s()
+                if self._has_failed or (wait_s <= 0 and self._log.entry != self._entry):
+                    self._entry = publish(self._log, rest=folding.Rests(self._log).rest).entry
+                    wait_s = self._wait_s()
+        except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
+            return self._back_off(error)
+        self._backoff_s, self._has_failed = _BACKOFF_S, False
+        # A table that shows all has had no version for longer than it may lag behind.
+        return wait_s if wait_s > 0 else self._target_s()
+
+    def _tables(self) -> list[TopicState]:
+        return [topic for topic in self._log.topics() if is_table(topic)]
+
+    def _target_s(self) -> float:
+        targets_ms = [topic_setting(topic.settings, "table.lag.target.ms") for topic in self._tables()]
+        return min((target_ms / 1000 for target_ms in targets_ms), default=_NEVER_S)
+
+    def _wait_s(self) -> float:
+        """Return in how many seconds a table lags behind, if anything is committed until then; 0 if one does now."""
+        known = {table.topic_id: table for table in self._log.tables()}
+        now_ms = self._log.clock.wall_ms()
+        waits = [_NEVER_S]
+        for topic in self._tables():
+            target_ms = topic_setting(topic.settings, "table.lag.target.ms")
+            table = known.get(topic.topic_id)
+            waits.append(0.0 if table is None else (table.timestamp_ms + target_ms - now_ms) / 1000)
+        return min(waits)
+
+    def _back_off(self, error: Exception) -> float:
+        if time_left_s(None) == 0:
+            # The handle has been closed.
+            return _NEVER_S
+        # A version that was published may have no metadata yet.
+        self._has_failed = True
+        logger.warning(
+            "tables of %r were not published, and are tried again in %d s: %s: %s",
+            self._log.objects.uri,
+            self._backoff_s,
+            type(error).__name__,
+            error,
+        )
+        wait_s, self._backoff_s = self._backoff_s, min(2 * self._backoff_s, _BACKOFF_S_MAX)
+        return wait_s
+
+
+def start_background_jobs(log: Log) -> None:
+    """Fold the log's segments and publish its tables from now on; called after a checkpoint, once for each log."""
+    log.on_checkpoint = None
+    folding.start_folding(log)
+    fold, publisher = log.on_checkpoint, Publisher(log)
+
+    def after_checkpoint() -> None:
+        if fold is not None:
+            fold()
+        publisher.after_checkpoint()
+
+    log.on_checkpoint = after_checkpoint
+    publisher.after_checkpoint()

@@ -1,0 +1,157 @@
+"""Writing what a version of a table looks like in each format.
+
+The objects follow from the log, and from those of the version before. So any process may write them, and what one has
+left is finished by the next. An object that exists is right: it is put if it is absent, and only hints are overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+from uuid import UUID, uuid5
+
+import msgspec
+from msgspec.structs import replace
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format import names
+from sparktxn.log.log import Log
+from sparktxn.maintenance import tableobjects
+from sparktxn.maintenance.publishing.tablefiles import all_files, changed_files
+from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.tableformats import delta
+from sparktxn.tableformats.version import TableVersion
+from sparktxn.values.structs import PublishedPartition, TableState
+
+__all__ = ["write_metadata"]
+
+_TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
+"""The namespace of tables' ids."""
+
+_CHECKPOINT_VERSIONS: Final = 100
+"""A Delta table gets a checkpoint after so many versions: a reader reads at most so many commits after it."""
+
+
+def write_metadata(log: Log, table: TableState, published: Sequence[PublishedPartition]) -> TableVersion:
+    """Write the newest version of a table in its formats, where it is missing; return it.
+
+    Raises:
+        DamagedObject: an object that it is made from is missing or damaged, or has other bytes than it must have.
+        StoreUnavailable: the store did not take an object; another call goes on.
+    """
+    added, removed = changed_files(log.objects, table, published)
+    version = TableVersion(
+        topic=table.name,
+        topic_id=table.topic_id,
+        table_id=str(uuid5(_TABLES, f"{log.store_id}/{table.topic_id}")),
+        location=table.location,
+        columns=table.columns,
+        is_new_schema=table.is_new_schema,
+        version=table.version,
+        entry=table.entry,
+        published_entry=table.published_entry,
+        timestamp_ms=table.timestamp_ms,
+        added=tuple(added),
+        removed=tuple(removed),
+    )
+    whole = partial(_whole, log, table, published, version)
+    if "delta" in table.formats:
+        _Delta(log, version).write(whole, table.kept[0].version)
+    if "iceberg" in table.formats:
+        _Iceberg(log, version).write(whole, table.kept[0].version)
+    return version
+
+
+def _whole(log: Log, table: TableState, published: Sequence[PublishedPartition], version: TableVersion) -> TableVersion:
+    """Return the version as one that has none before it."""
+    files = tuple(all_files(log.objects, table, published))
+    return replace(version, is_new_schema=True, added=files, removed=())
+
+
+class _Folder:
+    """The metadata of one version, in the topic's folder."""
+
+    def __init__(self, log: Log, version: TableVersion) -> None:
+        self._log = log
+        self._version = version
+        self._folder = names.topic_folder(version.topic, version.topic_id)
+
+    def _get(self, name: str) -> bytes | None:
+        return self._log.objects.get(self._folder + name)
+
+    def _read(self, name: str) -> bytes:
+        data = self._get(name)
+        if data is None:
+            raise DamagedObject(self._folder + name, "metadata of a table names it and it does not exist")
+        return data
+
+    def _put(self, name: str, data: bytes, *, is_canonical: bool = True) -> None:
+        stored = put_until_stored(self._log.objects, self._folder + name, data, self._log.clock)
+        if is_canonical and stored != data:
+            raise DamagedObject(
+                self._folder + name, f"it is not version {self._version.version} of the table as the log has it"
+            )
+
+
+class _Delta(_Folder):
+    """The log of a Delta table. A version whose predecessor has no commit begins with a checkpoint of its own."""
+
+    def write(self, whole: Callable[[], TableVersion], first: int) -> None:
+        """Write the commit, and before it the checkpoint of `first`, the oldest version that can be read.
+
+        A version without commits before it has its checkpoint first.
+        """
+        number = self._version.version
+        commit = delta.commit(self._version)
+        if number and self._get(delta.commit_name(number - 1)) is None:
+            self._checkpoint(number, None, [delta.commit(whole())])
+        elif first == number > 0:
+            self._checkpoint_after(number, commit)
+        elif first and self._get(delta.checkpoint_name(first)) is None:
+            self._checkpoint_after(first, self._read(delta.commit_name(first)))
+        self._put(delta.commit_name(number), commit)
+        if number and number % _CHECKPOINT_VERSIONS == 0:
+            self._checkpoint_after(number, commit)
+
+    def _checkpoint_after(self, number: int, commit: bytes) -> None:
+        """Write the checkpoint of a version, from the newest one below it and the commits since."""
+        if self._get(delta.checkpoint_name(number)) is not None:
+            return
+        commits = [commit]
+        before = number - 1
+        previous = None
+        while before >= 0 and (previous := self._get(delta.checkpoint_name(before))) is None:
+            commits.append(self._read(delta.commit_name(before)))
+            before -= 1
+        self._checkpoint(number, previous, commits[::-1])
+
+    def _checkpoint(self, number: int, previous: bytes | None, commits: Sequence[bytes]) -> None:
+        try:
+            data = delta.checkpoint(previous, commits)
+        except ValueError as error:
+            name = self._folder + delta.checkpoint_name(number)
+            raise DamagedObject(name, f"it cannot be made from the commits before it: {error}") from error
+        self._put(delta.checkpoint_name(number), data, is_canonical=False)
+        self._log.objects.put(self._folder + delta.LAST_CHECKPOINT, delta.last_checkpoint(number, data))
+
+
+class _Iceberg(_Folder):
+    """The metadata of an Iceberg table. A version whose predecessor has none, or is elsewhere, has all files anew."""
+
+    def write(self, whole: Callable[[], TableVersion], first: int) -> None:
+        """Write manifests, the list of them and the metadata, in this order; then the hint."""
+        iceberg, number = tableobjects.iceberg(), self._version.version
+        before = self._get(iceberg.metadata_name(number - 1)) if number else None
+        try:
+            previous = None if before is None else msgspec.json.decode(before)
+            if previous is not None and previous["location"] != self._version.location:
+                previous = None
+            version = self._version if previous is not None or not number else whole()
+            objects = iceberg.publication(version, previous, self._read, first=first)
+        except ValueError as error:
+            name = self._folder + iceberg.metadata_name(number)
+            raise DamagedObject(name, f"it cannot be made from the version before it: {error}") from error
+        for name, data in objects:
+            self._put(name, data)
+        self._log.objects.put(self._folder + iceberg.VERSION_HINT, iceberg.version_hint(number))

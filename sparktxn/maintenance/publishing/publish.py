@@ -1,0 +1,357 @@
+"""Publishing: what entries up to one have committed becomes the next version of the tables of topics.
+
+It has four steps. Committed records that are in no merged file are written into such files, as by a rewrite, with
+nothing younger. The files are checked. One entry publishes the versions of all topics. Then their metadata is
+written: it follows from the log, so that what a process leaves is finished by the next one, before it publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.config.topic import topic_setting
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
+from sparktxn.format import names
+from sparktxn.format.commands import PublishTables, RequireFeatures, TableToPublish
+from sparktxn.format.newer import TABLES
+from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.log.log import Log
+from sparktxn.log.views.readview import ReadView
+from sparktxn.maintenance.publishing.metadata import write_metadata
+from sparktxn.maintenance.publishing.unpublished import cut_since, places_of, plan_unpublished
+from sparktxn.maintenance.rewriting.rewrite import do_tasks
+from sparktxn.maintenance.tableobjects import is_written
+from sparktxn.process.clock import in_time
+from sparktxn.store import Store
+from sparktxn.tableformats.icebergschema import ambiguous_name
+from sparktxn.values import arguments
+from sparktxn.values.structs import PublishedPlaces, TableState, TopicState
+
+__all__ = ["PublishReport", "PublishedTable", "is_table", "publish", "publish_tables"]
+
+_ATTEMPTS: Final = 5
+_FILE_BYTES: Final = 33_554_432
+_NOWHERE: Final = PublishedPlaces()
+
+
+class PublishedTable(Struct, frozen=True, kw_only=True):
+    """A table's version: what it shows, and how many files it has added and removed."""
+
+    topic: str
+    version: int
+    entry: int
+    added_files: int = 0
+    removed_files: int = 0
+    added_records: int = 0
+
+
+class PublishReport(Struct, frozen=True, kw_only=True):
+    """What was published, or with `dry_run` would be; a dry run does not know the files.
+
+    `unchanged` are the topics whose tables show all that is committed. `overtaken` is True if others have changed the
+    topics each time: call again.
+    """
+
+    dry_run: bool
+    entry: int
+    tables: tuple[PublishedTable, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    overtaken: bool = False
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def publish_tables(
+    store: Store,
+    topics: Iterable[str] | None = None,
+    *,
+    location: str | None = None,
+    dry_run: bool = False,
+    timeout_s: float | None = None,
+) -> PublishReport:
+    """Publish what is committed by now as versions of the topics' tables, all with one entry.
+
+    Safe alongside every other process, and to repeat after a crash. A table that shows all of it gets no version.
+
+    Args:
+        store: an open store.
+        topics: names of topics with the setting ``table.formats``; None for all that have it.
+        location: the address of the store for other engines, such as ``s3a://bucket/store``. It is for tables that
+            are published for the first time. None: the address that this store was opened with.
+        dry_run: only return what would be published; nothing is written.
+        timeout_s: how long all of it may take.
+
+    Raises:
+        ConfigurationError: a topic is no table.
+        CommandRefused: a topic does not exist (UNKNOWN_TOPIC_OR_PARTITION).
+        OutcomeUnknown: it is not known whether the versions were published; call again.
+        StoreUnavailable: the store did not answer; what was published is finished by the next call.
+        DamagedObject: the log, a segment, or the metadata of a table cannot be read.
+    """
+    log = arguments.instance("store", store, Store).log
+    wanted = None if topics is None else arguments.identifiers("topics", topics)
+    base = log.objects.uri if location is None else arguments.text("location", location)
+    return publish(log, wanted, base, dry_run=arguments.boolean("dry_run", dry_run))
+
+
+def publish(
+    log: Log,
+    topics: Sequence[str] | None = None,
+    base: str | None = None,
+    *,
+    dry_run: bool = False,
+    rest: Callable[[], None] | None = None,
+) -> PublishReport:
+    """Do what `publish_tables` does, with an open log; `rest` is called again and again while records are copied."""
+    job = _Job(log, topics, _address(base or log.objects.uri), rest, dry_run=dry_run)
+    for attempt in range(_ATTEMPTS):
+        try:
+            report = job.attempt()
+        except CommandRefused as refused:
+            # A topic may be deleted meanwhile.
+            if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        if report is not None:
+            return report
+    return PublishReport(dry_run=dry_run, entry=log.entry, overtaken=True)
+
+
+def _address(base: str) -> str:
+    """Return the address of a store as engines write it: with a scheme, and no slash at the end."""
+    return (f"file://{base}" if base.startswith("/") else base).rstrip("/")
+
+
+class _Known(Struct):
+    """The tables as the log has them, with the topics that are to have one."""
+
+    topics: dict[int, TopicState]
+    tables: dict[int, TableState]
+    places: dict[tuple[int, int], PublishedPlaces]
+    features: Sequence[str]
+    copied_entry: int
+    """Entries up to it are those of the store that this one is a copy of; 0 if it is none."""
+
+    def is_own(self, table: TableState) -> bool:
+        """Return whether a table's newest version was published in this store: else its location is elsewhere."""
+        return table.published_entry > self.copied_entry
+
+
+class _Job:
+    """Attempts to publish: one that others overtake is followed by another."""
+
+    def __init__(
+        self, log: Log, topics: Sequence[str] | None, base: str, rest: Callable[[], None] | None, *, dry_run: bool
+    ) -> None:
+        self._rest = rest
+        self._log = log
+        self._topics = topics
+        self._base = base
+        self._dry_run = dry_run
+
+    def attempt(self) -> PublishReport | None:
+        """Publish, and return what was; None if others have changed the topics meanwhile."""
+        known = self._known()
+        if not self._dry_run:
+            self._finish(known)
+        gone = [table for id_, table in known.tables.items() if id_ not in known.topics]
+        deleted = [table for table in gone if not table.is_deleted or self._is_held(table, None)]
+        view = self._log.view([topic.name for topic in known.topics.values()]) if known.topics else None
+        entry = view.entry if view is not None else self._log.refresh()
+        if self._dry_run:
+            return self._foreseen(known, view, entry, deleted)
+        if view is not None and not self._write_files(known, view):
+            return None
+        checked = self._log.view(list(view.topics)) if view is not None else None
+        changed = self._changed(known, checked) if checked is not None else []
+        if changed is None or (checked is not None and not self._is_sound(known, checked, entry)):
+            return None
+        publication = [*changed, *(self._last(table) for table in deleted)]
+        published = {wanted.topic_id for wanted in publication}
+        unchanged = tuple(topic.name for id_, topic in known.topics.items() if id_ not in published)
+        if not publication:
+            return PublishReport(dry_run=False, entry=entry, unchanged=unchanged)
+        if not self._submit(known, entry, checked.entry if checked is not None else entry, publication):
+            return None
+        return PublishReport(dry_run=False, entry=entry, tables=self._written(published), unchanged=unchanged)
+
+    def _known(self) -> _Known:
+        with self._log.known() as state:
+            topics = {topic.topic_id: topic for topic in state.topics() if is_table(topic)}
+            tables = {table.topic_id: table for table in state.tables()}
+            existing = {topic.topic_id for topic in state.topics()}
+            places = {(id_, each.partition): each.current for id_ in tables for each in state.published(id_)}
+            features = state.store_state().reader_features
+        if self._topics is not None:
+            gone = {table.name for id_, table in tables.items() if id_ not in existing}
+            topics = {topic.topic_id: topic for topic in self._named(topics, gone)}
+            tables = {id_: table for id_, table in tables.items() if id_ in topics or table.name in self._topics}
+        tables = {id_: table for id_, table in tables.items() if id_ in topics or id_ not in existing}
+        copied = newest_copy(self._log.objects) if tables else None
+        return _Known(topics, tables, places, features, 0 if copied is None else copied.entry)
+
+    def _named(self, topics: Mapping[int, TopicState], gone: Container[str]) -> list[TopicState]:
+        by_name = {topic.name: topic for topic in topics.values()}
+        for name in self._topics or ():
+            if name not in by_name and name not in gone:
+                self._log.view([name])  # refuses one that does not exist
+                raise ConfigurationError(f"topic {name!r} is no table: set its table.formats to delta")
+        return [by_name[name] for name in self._topics or () if name in by_name]
+
+    def _finish(self, known: _Known) -> None:
+        """Write what an earlier publisher has left of the newest versions."""
+        for id_, table in known.tables.items():
+            if known.is_own(table) and not is_written(self._log.objects, table):
+                self._write(id_)
+
+    def _write(self, topic_id: int) -> PublishedTable | None:
+        """Write the newest version of a table; return what it is."""
+        with self._log.known() as state:
+            table = next((table for table in state.tables() if table.topic_id == topic_id), None)
+            published = state.published(topic_id)
+        if table is None:
+            return None
+        version = write_metadata(self._log, table, published)
+        return PublishedTable(
+            topic=table.name,
+            version=table.version,
+            entry=table.entry,
+            added_files=len(version.added),
+            removed_files=len(version.removed),
+            added_records=sum(file.record_count for file in version.added if file.changes_data),
+        )
+
+    def _written(self, topic_ids: Iterable[int]) -> tuple[PublishedTable, ...]:
+        found = [self._write(topic_id) for topic_id in sorted(topic_ids)]
+        return tuple(table for table in found if table is not None)
+
+    def _foreseen(
+        self, known: _Known, view: ReadView | None, entry: int, deleted: Sequence[TableState]
+    ) -> PublishReport:
+        behind: dict[int, int] = {}
+        if view is not None:
+            tasks = plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
+            for task in tasks:
+                records = sum(segment.row_count for segment in task.read.segments)
+                behind[task.read.topic_id] = behind.get(task.read.topic_id, 0) + records
+        changed = {wanted.topic_id for wanted in self._changed(known, view) or ()} if view is not None else set()
+        tables = [
+            PublishedTable(topic=topic.name, version=_next(known, id_), entry=entry, added_records=behind.get(id_, 0))
+            for id_, topic in known.topics.items()
+            if id_ in behind or id_ in changed
+        ]
+        tables += [PublishedTable(topic=table.name, version=table.version + 1, entry=entry) for table in deleted]
+        unchanged = tuple(topic.name for id_, topic in known.topics.items() if id_ not in behind and id_ not in changed)
+        return PublishReport(dry_run=True, entry=entry, tables=tuple(tables), unchanged=unchanged)
+
+    def _write_files(self, known: _Known, view: ReadView) -> bool:
+        """Write merged files of all that the view has committed; return False if others came first."""
+        tasks = plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
+        report = do_tasks(self._log, tasks, self._rest)
+        return not report.lost and not report.unresolved
+
+    def _is_sound(self, known: _Known, view: ReadView, entry: int) -> bool:
+        """Return whether the files of a view have whole rows in it, and none that entries after `entry` committed."""
+        for partition in view.partitions.values():
+            where = partition.topic.topic_id, partition.partition
+            if any(each.run.committed_entry_max > entry for each in partition.rewritten):
+                return False
+            if cut_since(self._log.objects, partition, known.places.get(where, _NOWHERE)):
+                return False
+        return True
+
+    def _changed(self, known: _Known, view: ReadView) -> list[TableToPublish] | None:
+        """Return the tables of which a version would have other files than the newest one, or other columns.
+
+        None if a topic has been deleted or created again since they were planned.
+        """
+        found = []
+        for id_, topic in known.topics.items():
+            if view.topics[topic.name].topic_id != id_:
+                return None
+            topic = view.topics[topic.name]
+            _check_columns(topic)
+            places = [places_of(view.partitions[topic.name, number]) for number in range(topic.partition_count)]
+            table = known.tables.get(id_)
+            before = [known.places.get((id_, number), _NOWHERE) for number in range(topic.partition_count)]
+            is_own = table is not None and known.is_own(table)
+            is_shown = is_own and table is not None and table.columns == topic.schema and places == before
+            if not is_shown or self._is_held(table, topic):
+                found.append(
+                    TableToPublish(
+                        topic.name,
+                        id_,
+                        _next(known, id_),
+                        table.location if is_own and table is not None else self._location(topic),
+                        self._first(topic, table),
+                        len(topic.schema or ()),
+                        tuple(each.log_start_offset for each in places),
+                    )
+                )
+        return found
+
+    def _location(self, topic: TopicState) -> str:
+        return f"{self._base}/{names.topic_folder(topic.name, topic.topic_id)}".rstrip("/")
+
+    def _last(self, table: TableState) -> TableToPublish:
+        first = table.version + 1 if table.is_deleted else self._first(None, table)
+        return TableToPublish(table.name, table.topic_id, table.version + 1, table.location, first)
+
+    def _first(self, topic: TopicState | None, table: TableState | None) -> int:
+        """Return the oldest version that stays: that of the time that is a table's history ago, or one before it."""
+        if table is None:
+            return 0
+        history_ms = topic_setting(topic.settings if topic is not None else {}, "table.history.ms")
+        old_ms = self._log.clock.wall_ms() - history_ms
+        old = [each.version for each in table.kept if each.timestamp_ms <= old_ms]
+        return old[-1] if old else table.kept[0].version
+
+    def _is_held(self, table: TableState | None, topic: TopicState | None) -> bool:
+        """Return whether a table's newest version is that of long ago, and the log is kept for older ones."""
+        return table is not None and table.needs_entry is not None and self._first(topic, table) == table.version
+
+    def _submit(self, known: _Known, entry: int, checked: int, publication: Sequence[TableToPublish]) -> bool:
+        """Put the entry; return False if the state refuses it because others came first."""
+        if TABLES not in known.features:
+            self._log.submit([RequireFeatures((TABLES,))])
+        try:
+            self._log.submit([PublishTables(self._log.ids.token(), entry, checked, tuple(publication))])
+        except CommandRefused as refused:
+            if refused.error.code() != ErrorCode.TABLE_CHANGED:
+                raise
+            return False
+        return True
+
+
+def _check_columns(topic: TopicState) -> None:
+    """Refuse a topic whose columns have names that a format of its table takes for one.
+
+    Raises:
+        ConfigurationError: Iceberg takes a column ``a.b`` for the field ``b`` of a column ``a``.
+    """
+    formats = topic_setting(topic.settings, "table.formats").split(",")
+    if "iceberg" in formats and (name := ambiguous_name(topic.schema)) is not None:
+        raise ConfigurationError(
+            f"topic {topic.name!r} cannot be an Iceberg table: two columns or fields are called {name!r} there"
+        )
+
+
+def is_table(topic: TopicState) -> bool:
+    """Return whether a topic is a table by its settings."""
+    return bool(topic_setting(topic.settings, "table.formats"))
+
+
+def _shown(known: _Known) -> dict[int, int]:
+    return {id_: table.entry for id_, table in known.tables.items()}
+
+
+def _next(known: _Known, topic_id: int) -> int:
+    table = known.tables.get(topic_id)
+    return 0 if table is None else table.version + 1
+
+
+def _settings() -> RewriteSettings:
+    return RewriteSettings(target_bytes=_FILE_BYTES, min_segments=1)

@@ -1,0 +1,177 @@
+"""The files that a version of a table adds and removes: they follow from the places that the log has published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec.structs import replace
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format import names
+from sparktxn.format.schema import offset_column, stored_schema
+from sparktxn.log.keep.runs import rewritten_segments_of
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.tableformats.version import TableFile
+from sparktxn.values.fieldtypes import Columns
+from sparktxn.values.structs import (
+    PublishedPartition,
+    PublishedPlaces,
+    RewrittenRange,
+    SegmentRef,
+    TableState,
+    TopicState,
+)
+
+__all__ = ["all_files", "changed_files", "cut_files", "new_ranges"]
+
+
+def changed_files(
+    objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]
+) -> tuple[list[TableFile], list[TableFile]]:
+    """Return the files that the newest version of a table adds, and those that it removes, by path.
+
+    Raises:
+        DamagedObject: a manifest is missing or damaged, or a file has rows that are not in the table.
+    """
+    added: list[TableFile] = []
+    removed: list[TableFile] = []
+    for each in published:
+        if each.version == table.version:
+            more, fewer = _changed(objects, table, each)
+            added += more
+            removed += fewer
+    return sorted(added, key=_path), sorted(removed, key=_path)
+
+
+def all_files(objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]) -> list[TableFile]:
+    """Return the files of the newest version of a table, by path; the errors are those of `changed_files`."""
+    found: list[TableFile] = []
+    for each in published:
+        found += _files(objects, table, each.partition, each.current, each.current.ranges).values()
+    return sorted(found, key=_path)
+
+
+def _path(file: TableFile) -> str:
+    return file.path
+
+
+def _changed(
+    objects: ObjectStore, table: TableState, published: PublishedPartition
+) -> tuple[list[TableFile], list[TableFile]]:
+    partition, current, before = published.partition, published.current, published.before
+    now = _files(objects, table, partition, current, new_ranges(current, before))
+    then = _files(objects, table, partition, before, new_ranges(before, current))
+    added = [file for path, file in now.items() if path not in then]
+    removed = [file for path, file in then.items() if path not in now]
+    moved = sum(file.record_count for file in added if not file.changes_data)
+    # Rows that are in no added file have been deleted, or replaced by those of newer records.
+    is_move = moved == sum(file.record_count for file in removed)
+    return added, [replace(file, changes_data=not is_move) for file in removed]
+
+
+def new_ranges(places: PublishedPlaces, others: PublishedPlaces) -> list[RewrittenRange]:
+    """Return the ranges of `places` of which `others` may have other files."""
+    known = set(_seen(others))
+    return [each for each, seen in zip(places.ranges, _seen(places), strict=True) if seen not in known]
+
+
+def _seen(places: PublishedPlaces) -> Iterator[tuple[RewrittenRange, int]]:
+    """Yield each range with the log start, if that lies within it or behind it."""
+    start = places.log_start_offset
+    return ((each, start if each.base_offset < start else 0) for each in places.ranges)
+
+
+def cut_files(
+    objects: ObjectStore, topic: TopicState, partition: int, places: PublishedPlaces, ranges: Sequence[RewrittenRange]
+) -> dict[str, int]:
+    """Return the files of `ranges` that have rows which are not in the partition, each with its first offset there.
+
+    Such a file is cut by the log start, or by a later rewrite of some of its rows.
+
+    Raises:
+        DamagedObject: a manifest is missing or damaged.
+    """
+    start = places.log_start_offset
+    cut = [
+        each
+        for each in ranges
+        if each.base_offset < start or each.base_offset > each.run.base_offset or each.end_offset < each.run.end_offset
+    ]
+    folder = _Folder(objects, topic.name, topic.topic_id, partition, topic.schema)
+    found: dict[str, int] = {}
+    for name, segments in folder.files(start, cut):
+        if not folder.is_whole(name, segments, start):
+            found.setdefault(name, segments[0].base_offset)
+    return found
+
+
+class _Folder(NamedTuple):
+    """The merged files of a partition."""
+
+    objects: ObjectStore
+    topic: str
+    topic_id: int
+    partition: int
+    columns: Columns | None
+
+    @property
+    def name(self) -> str:
+        return names.partition_folder(self.topic, self.topic_id, self.partition)
+
+    def files(self, start: int, ranges: Sequence[RewrittenRange]) -> Iterator[tuple[str, list[SegmentRef]]]:
+        """Yield the files of ranges, each with its segments that have offsets from the log start on."""
+        found = (each for each in rewritten_segments_of(self.objects, self.name, ranges) if each.end_offset > start)
+        return ((name, list(group)) for name, group in groupby(found, attrgetter("name")))
+
+    def is_whole(self, file_name: str, segments: Sequence[SegmentRef], start: int) -> bool:
+        """Return whether all rows of a file are those of `segments` from the log start on."""
+        if sum(segment.row_count for segment in segments) != segments[0].file_records:
+            return False
+        # Of a segment that has lost its rows below the log start the file alone says so.
+        return segments[0].base_offset >= start or self.offsets(file_name, segments)[0] >= start
+
+    def offsets(self, file_name: str, segments: Sequence[SegmentRef]) -> tuple[int, int]:
+        """Return the first and the last offset of a whole file: of segments with gaps the file alone says them."""
+        first, last = segments[0], segments[-1]
+        if not first.has_gaps and not last.has_gaps:
+            return first.base_offset, last.end_offset - 1
+        data = self.objects.get(self.name + file_name)
+        if data is None:
+            raise DamagedObject(self.name + file_name, "a version of a table names it and it does not exist")
+        column = offset_column(stored_schema(self.columns))
+        offsets = pq.read_table(pa.BufferReader(data), columns=[column]).column(0)
+        return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def _files(
+    objects: ObjectStore,
+    table: TableState,
+    partition: int,
+    places: PublishedPlaces,
+    ranges: Sequence[RewrittenRange],
+) -> dict[str, TableFile]:
+    folder = _Folder(objects, table.name, table.topic_id, partition, table.columns)
+    below = names.topic_folder(table.name, table.topic_id)
+    found: dict[str, TableFile] = {}
+    for name, segments in folder.files(places.log_start_offset, ranges):
+        if not folder.is_whole(name, segments, places.log_start_offset):
+            raise DamagedObject(folder.name + name, "a table has only some of its rows")
+        first, last = folder.offsets(name, segments)
+        path = (folder.name + name).removeprefix(below)
+        found[path] = TableFile(
+            path=path,
+            partition=partition,
+            size_bytes=segments[0].size_bytes,
+            record_count=segments[0].file_records,
+            offset_min=first,
+            offset_max=last,
+            timestamp_min_ms=min(segment.timestamp_min_ms for segment in segments),
+            timestamp_max_ms=max(segment.timestamp_max_ms for segment in segments),
+            changes_data=any(segment.committed_entry > table.entry_before for segment in segments),
+        )
+    return found

@@ -1,0 +1,247 @@
+"""A topic as an Iceberg table, format version 2: the metadata of each version (PROTOCOL.md, "Tables").
+
+A version is a snapshot. All is a pure function of the version and of the metadata of the version before. So two
+processes that write an object write the same bytes. The names are those of Iceberg's Hadoop tables, which need no
+catalog: readers open the newest `metadata/v<number>.metadata.json`.
+
+Iceberg has no feature that makes an engine refuse to write. Its property `gc.enabled` makes it refuse to delete files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sparktxn.format.names import PARTITION_COLUMN
+from sparktxn.tableformats.icebergmanifests import Snapshot, decode_list, encode_list, manifests
+from sparktxn.tableformats.icebergschema import PARTITION_ID, last_column_id, name_mapping, schema_of
+from sparktxn.tableformats.version import TableFile, TableVersion
+
+__all__ = ["VERSION_HINT", "list_name", "metadata_name", "past_names", "publication", "version_hint"]
+
+_FOLDER: Final = "metadata/"
+
+VERSION_HINT: Final = f"{_FOLDER}version-hint.text"
+"""The hint that says which metadata is the newest, below the topic's folder."""
+
+_PARTITION_FIELD: Final = 1000
+"""The number of the first partition field, as Iceberg counts them."""
+
+_SPEC: Final = {
+    "spec-id": 0,
+    "fields": [
+        {"field-id": _PARTITION_FIELD, "name": PARTITION_COLUMN, "source-id": PARTITION_ID, "transform": "identity"}
+    ],
+}
+
+_NAME_MAPPING: Final = "schema.name-mapping.default"
+_PUBLISHED_ENTRY: Final = "txnlog.published-entry"
+
+_PROPERTIES: Final = {
+    # The log decides which files exist. Engines then refuse to expire snapshots and to delete files that are in none.
+    "gc.enabled": "false",
+    "write.format.default": "parquet",
+}
+
+_NAME: Final = re.compile(
+    rf"{_FOLDER}(?:v(?P<metadata>[0-9]+)\.metadata\.json|snap-(?P<list>[0-9]+)\.avro|(?P<entry>[0-9]{{20}})-[0-9]+\.avro)"
+)
+
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+
+
+def metadata_name(version: int) -> str:
+    """Return the name of a version's metadata, below the topic's folder. Iceberg counts from 1."""
+    return f"{_FOLDER}v{_snapshot_id(version)}.metadata.json"
+
+
+def list_name(version: int) -> str:
+    """Return the name of a version's list of manifests, below the topic's folder."""
+    return f"{_FOLDER}snap-{_snapshot_id(version)}.avro"
+
+
+def version_hint(version: int) -> bytes:
+    """Return the hint that names the metadata of `version` as the newest."""
+    return str(_snapshot_id(version)).encode()
+
+
+def _snapshot_id(version: int) -> int:
+    """Return the id of a version's snapshot, which also is its sequence number."""
+    return version + 1
+
+
+def publication(
+    version: TableVersion, previous: Mapping[str, Any] | None, read: Callable[[str], bytes], *, first: int = 0
+) -> list[tuple[str, bytes]]:
+    """Return the objects of a version in the order in which they are put: its metadata is the last one.
+
+    Args:
+        version: the version. Without metadata before it, it has all files of the table as added ones.
+        previous: the decoded metadata of the version before; None for the first one that has metadata.
+        read: read an object of the versions before by its name, which is below the topic's folder, as all names are.
+        first: the oldest version that can be read; snapshots of older ones are left out.
+
+    Raises:
+        ValueError: `previous` is of another version, a manifest is damaged, or none has a removed file.
+    """
+    if previous is not None and previous["current-snapshot-id"] != version.version:
+        raise ValueError(f"the metadata before version {version.version} is of {previous['current-snapshot-id'] - 1}")
+    schema = _schema(version, previous)
+    snapshot = Snapshot(
+        number=_snapshot_id(version.version),
+        location=version.location,
+        prefix=f"{_FOLDER}{version.published_entry:020d}",
+        header=_manifest_header(schema),
+        added=version.added,
+        removed=version.removed,
+        read=read,
+    )
+    before = [] if previous is None else decode_list(read(list_name(version.version - 1)))
+    found, objects = manifests(snapshot, before)
+    parent = None if previous is None else version.version
+    objects.append((list_name(version.version), encode_list(snapshot, parent, found)))
+    metadata = _metadata(version, previous, schema, first)
+    return [*objects, (metadata_name(version.version), _encoder.encode(metadata))]
+
+
+def past_names(names: Iterable[str], metadata: Mapping[str, Any], read: Callable[[str], bytes]) -> list[str]:
+    """Return those of `names` that are metadata, and that no version needs which `metadata` has.
+
+    `metadata` is that of the newest version. A manifest that a snapshot does not name is not named by a later one, so
+    only the list of the oldest snapshot is read.
+
+    Raises:
+        ValueError: the list is damaged.
+    """
+    oldest = metadata["snapshots"][0]
+    entry, number = int(oldest["summary"][_PUBLISHED_ENTRY]), oldest["snapshot-id"]
+    listed = decode_list(read(list_name(number - 1)))
+    needed = {each.listed["manifest_path"].removeprefix(f"{metadata['location']}/") for each in listed}
+    return [name for name in names if name not in needed and _is_past(name, number, entry)]
+
+
+def _is_past(name: str, number: int, entry: int) -> bool:
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return False
+    if found["entry"] is not None:
+        return int(found["entry"]) <= entry
+    return int(found["metadata"] or found["list"]) < number
+
+
+def _schema(version: TableVersion, previous: Mapping[str, Any] | None) -> dict[str, Any]:
+    if previous is None:
+        return schema_of(version.columns, 0)
+    number = previous["current-schema-id"]
+    if version.is_new_schema:
+        return schema_of(version.columns, number + 1)
+    return next(dict(each) for each in previous["schemas"] if each["schema-id"] == number)
+
+
+def _manifest_header(schema: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "schema": _encoder.encode(schema).decode(),
+        "schema-id": str(schema["schema-id"]),
+        "partition-spec": _encoder.encode(_SPEC["fields"]).decode(),
+        "partition-spec-id": "0",
+        "format-version": "2",
+        "content": "data",
+    }
+
+
+def _metadata(
+    version: TableVersion, previous: Mapping[str, Any] | None, schema: Mapping[str, Any], first: int
+) -> dict[str, Any]:
+    number, oldest = _snapshot_id(version.version), _snapshot_id(first)
+    before: Mapping[str, Any] = previous or {"schemas": [], "snapshots": [], "snapshot-log": [], "metadata-log": []}
+    timestamp_ms = version.timestamp_ms
+    if previous is not None:
+        # Iceberg refuses metadata whose times go back, and clocks of writers may.
+        timestamp_ms = max(timestamp_ms, previous["last-updated-ms"])
+    snapshots = [*before["snapshots"], _snapshot(version, previous, schema["schema-id"], timestamp_ms)]
+    log = [*before["snapshot-log"], {"snapshot-id": number, "timestamp-ms": timestamp_ms}]
+    schemas = [each for each in before["schemas"] if each["schema-id"] != schema["schema-id"]]
+    return {
+        "format-version": 2,
+        "table-uuid": version.table_id,
+        "location": version.location,
+        "last-sequence-number": number,
+        "last-updated-ms": timestamp_ms,
+        "last-column-id": max(last_column_id(schema), before.get("last-column-id", 0)),
+        "schemas": [*schemas, schema],
+        "current-schema-id": schema["schema-id"],
+        "partition-specs": [_SPEC],
+        "default-spec-id": 0,
+        "last-partition-id": _PARTITION_FIELD,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "properties": _PROPERTIES | {_NAME_MAPPING: name_mapping(schema)},
+        "current-snapshot-id": number,
+        "snapshots": [each for each in snapshots if each["snapshot-id"] >= oldest],
+        "snapshot-log": [each for each in log if each["snapshot-id"] >= oldest],
+        "metadata-log": _metadata_log(version, previous, first),
+        "refs": {"main": {"snapshot-id": number, "type": "branch"}},
+    }
+
+
+def _metadata_log(version: TableVersion, previous: Mapping[str, Any] | None, first: int) -> list[Any]:
+    if previous is None:
+        return []
+    file = f"{version.location}/{metadata_name(version.version - 1)}"
+    log = [*previous["metadata-log"], {"metadata-file": file, "timestamp-ms": previous["last-updated-ms"]}]
+    # There is one of each version, and the last is of the version before.
+    return log[max(0, len(log) - (version.version - first)) :]
+
+
+def _snapshot(
+    version: TableVersion, previous: Mapping[str, Any] | None, schema_id: int, timestamp_ms: int
+) -> dict[str, Any]:
+    snapshot: dict[str, Any] = {
+        "snapshot-id": _snapshot_id(version.version),
+        "sequence-number": _snapshot_id(version.version),
+        "timestamp-ms": timestamp_ms,
+        "manifest-list": f"{version.location}/{list_name(version.version)}",
+        "schema-id": schema_id,
+        "summary": _summary(version, previous),
+    }
+    return snapshot if previous is None else snapshot | {"parent-snapshot-id": previous["current-snapshot-id"]}
+
+
+def _summary(version: TableVersion, previous: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what a version changes and has, as texts, which Iceberg demands."""
+    before = {} if previous is None else previous["snapshots"][-1]["summary"]
+    numbers = {
+        "txnlog.entry": version.entry,
+        _PUBLISHED_ENTRY: version.published_entry,
+        "changed-partition-count": len({file.partition for file in (*version.added, *version.removed)}),
+        "total-delete-files": 0,
+        "total-position-deletes": 0,
+        "total-equality-deletes": 0,
+    }
+    added, removed = _totals(version.added), _totals(version.removed)
+    for name in added:
+        numbers[f"added-{name}"] = added[name]
+        numbers[f"removed-{name}" if name == "files-size" else f"deleted-{name}"] = removed[name]
+        numbers[f"total-{name}"] = int(before.get(f"total-{name}", 0)) + added[name] - removed[name]
+    return {"operation": _operation(version)} | {name: str(number) for name, number in numbers.items()}
+
+
+def _totals(files: Sequence[TableFile]) -> dict[str, int]:
+    return {
+        "data-files": len(files),
+        "records": sum(file.record_count for file in files),
+        "files-size": sum(file.size_bytes for file in files),
+    }
+
+
+def _operation(version: TableVersion) -> str:
+    """Return what a version does, in Iceberg's terms: readers that follow a table read only what is appended."""
+    files = (*version.added, *version.removed)
+    if files and not any(file.changes_data for file in files):
+        return "replace"
+    if not version.removed and all(file.changes_data for file in version.added):
+        return "append"
+    return "overwrite" if version.added else "delete"

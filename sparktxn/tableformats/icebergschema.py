@@ -1,0 +1,140 @@
+"""The columns of a topic's table as Iceberg's metadata has them: types, and the numbers of columns.
+
+Numbers follow from the columns alone. The columns of each table have the first ones, and declared columns have those
+after them, each with its nested fields. So a column that is declared later moves no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, pairwise
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from sparktxn.tableformats.version import table_schema
+from sparktxn.values.fieldtypes import Columns
+
+__all__ = ["OFFSET_ID", "PARTITION_ID", "TIMESTAMP_ID", "ambiguous_name", "last_column_id", "name_mapping", "schema_of"]
+
+TIMESTAMP_ID: Final = 1
+OFFSET_ID: Final = 2
+PARTITION_ID: Final = 3
+_FIRST_DECLARED_ID: Final = 4
+
+_PRIMITIVES: Final[dict[pa.DataType, str]] = {
+    pa.bool_(): "boolean",
+    # Iceberg has no shorter integers.
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    # The store's own column has milliseconds. Iceberg has microseconds, and readers convert.
+    pa.timestamp("ms", tz="UTC"): "timestamptz",
+    pa.timestamp("us", tz="UTC"): "timestamptz",
+    pa.timestamp("us"): "timestamp",
+}
+
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+
+
+def schema_of(columns: Columns | None, schema_id: int) -> dict[str, Any]:
+    """Return the columns of a topic's table as a schema of Iceberg's metadata.
+
+    >>> [(field["id"], field["name"], field["type"]) for field in schema_of((("a", "int8", True),), 0)["fields"]]
+    [(4, 'a', 'int'), (1, '_timestamp', 'timestamptz'), (2, '_offset', 'long'), (3, 'kafka_partition', 'int')]
+    """
+    *declared, timestamp, offset, partition = table_schema(columns)
+    ids = count(_FIRST_DECLARED_ID)
+    fields = [_field(field, ids) for field in declared]
+    fields.append(_field(timestamp, iter([TIMESTAMP_ID])))
+    fields.append(_field(offset, iter([OFFSET_ID])))
+    # No file has it: pyiceberg then gives values of the metadata to a column only if it may be null.
+    fields.append(_field(partition.with_nullable(True), iter([PARTITION_ID])))
+    return {"type": "struct", "schema-id": schema_id, "fields": fields}
+
+
+def ambiguous_name(columns: Columns | None) -> str | None:
+    """Return a name that two columns or nested fields have, with dots between its parts; None if there is none.
+
+    Iceberg refuses such a schema.
+
+    >>> ambiguous_name((("a.b", "int8", True), ("a", "struct<b: int8>", True)))
+    'a.b'
+    """
+    names = sorted(_names(_mapping(schema_of(columns, 0)["fields"]), ""))
+    return next((name for name, following in pairwise(names) if name == following), None)
+
+
+def last_column_id(schema: Mapping[str, Any]) -> int:
+    """Return the highest number of a schema's columns and nested fields."""
+    return max(_ids(_mapping(schema["fields"])))
+
+
+def name_mapping(schema: Mapping[str, Any]) -> str:
+    """Return the text that finds columns in files by their names, since the files have no numbers.
+
+    The partition is in no file: its values come from the metadata.
+    """
+    stored = [field for field in schema["fields"] if field["id"] != PARTITION_ID]
+    return _encoder.encode(_mapping(stored)).decode()
+
+
+def _field(field: pa.Field, ids: Iterator[int]) -> dict[str, Any]:
+    number = next(ids)
+    return {"id": number, "name": field.name, "required": not field.nullable, "type": _type(field.type, ids)}
+
+
+def _type(data_type: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
+    name = _PRIMITIVES.get(data_type)
+    if name is not None:
+        return name
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision}, {data_type.scale})"
+    if pa.types.is_list(data_type):
+        return {"type": "list", **_nested("element", data_type.value_field, ids)}
+    if pa.types.is_map(data_type):
+        key = _nested("key", data_type.key_field, ids)
+        del key["key-required"]  # keys always are
+        return {"type": "map", **key, **_nested("value", data_type.item_field, ids)}
+    assert pa.types.is_struct(data_type), f"no topic has columns of type {data_type}"
+    fields = [data_type.field(index) for index in range(data_type.num_fields)]
+    return {"type": "struct", "fields": [_field(field, ids) for field in fields]}
+
+
+def _nested(part: str, field: pa.Field, ids: Iterator[int]) -> dict[str, Any]:
+    number = next(ids)
+    return {f"{part}-id": number, f"{part}-required": not field.nullable, part: _type(field.type, ids)}
+
+
+def _mapping(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [_mapped(field["id"], field["name"], field["type"]) for field in fields]
+
+
+def _mapped(number: int, name: str, data_type: str | Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"field-id": number, "names": [name]}
+    if isinstance(data_type, str):
+        return found
+    if data_type["type"] == "struct":
+        return found | {"fields": _mapping(data_type["fields"])}
+    parts = [part for part in ("element", "key", "value") if part in data_type]
+    return found | {"fields": [_mapped(data_type[f"{part}-id"], part, data_type[part]) for part in parts]}
+
+
+def _ids(mapping: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    for each in mapping:
+        yield each["field-id"]
+        yield from _ids(each.get("fields", ()))
+
+
+def _names(mapping: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[str]:
+    for each in mapping:
+        name = prefix + each["names"][0]
+        yield name
+        yield from _names(each.get("fields", ()), f"{name}.")

@@ -1,0 +1,330 @@
+"""pyiceberg and DuckDB read each version of a topic's Iceberg table (`make interop`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparktxn.format.names import PARTITION_COLUMN
+from sparktxn.format.schema import stored_schema, with_offsets
+from sparktxn.tableformats import iceberg
+from sparktxn.tableformats.version import TableFile, TableVersion
+from sparktxn.values.fieldtypes import Columns
+from tests.interop.conftest import environment
+from tests.interop.peers import run
+
+pytestmark = pytest.mark.interop
+
+PROGRAM = Path(__file__).parent / "programs" / "iceberg_readers.py"
+READERS = pytest.mark.parametrize("reader", ["pyiceberg", "duckdb"])
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NUMBERS: Columns = (("number", "int64", True),)
+
+EVERY_TYPE: Columns = (
+    ("truth", "bool", True),
+    ("byte", "int8", True),
+    ("short", "int16", True),
+    ("integer", "int32", True),
+    ("long", "int64", False),
+    ("real", "float", True),
+    ("double", "double", True),
+    ("text", "string", True),
+    ("bytes", "binary", True),
+    ("day", "date32", True),
+    ("moment", "timestamp[us, tz=UTC]", True),
+    ("local", "timestamp[us]", True),
+    ("price", "decimal128(20, 3)", True),
+    ("total", "decimal128(38, 0)", True),
+    ("list", "list<int64 not null>", True),
+    ("bytes_of", "list<int8>", True),
+    ("map", "map<string, double>", True),
+    (
+        "nested",
+        "struct<a: int32 not null, b: list<struct<c: timestamp[us, tz=UTC]>>, m: map<int64, binary not null>>",
+        True,
+    ),
+)
+
+FULL_ROW = {
+    "truth": True,
+    "byte": -128,
+    "short": 32767,
+    "integer": -(2**31),
+    "long": 2**63 - 1,
+    "real": 1.5,
+    "double": 1e300,
+    "text": "grüße ☃",
+    "bytes": b"\0\xff",
+    "day": date(1, 1, 1),
+    "moment": datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+    "local": datetime(2020, 1, 2, 3, 4, 5, 6),
+    "price": Decimal("-12345678901234567.891"),
+    "total": Decimal(10**38 - 1),
+    "list": [1, -2],
+    "bytes_of": [-1, None],
+    "map": [("b", 1.0), ("a", None)],
+    "nested": {"a": 1, "b": [{"c": datetime(1999, 12, 31, tzinfo=UTC)}, {"c": None}, None], "m": [(7, b"x")]},
+}
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return environment("iceberg-test")
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+@dataclass
+class Topic:
+    """A topic's folder, whose versions are published as an Iceberg table."""
+
+    folder: Path
+    columns: Columns | None = None
+    versions: list[list[dict[str, Any]]] = field(default_factory=list)
+    _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _written: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _ends: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def location(self) -> str:
+        return f"file://{self.folder}"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What the newest version has, in the order of partitions and offsets."""
+        return sorted((row for rows in self._rows.values() for row in rows), key=_place)
+
+    def file(self, partition: int, rows: Iterable[dict[str, Any]], *, is_rewrite: bool = False) -> TableFile:
+        """Write a file of the next offsets of a partition; every third one has no record."""
+        schema = with_offsets(stored_schema(self.columns))
+        offset, timestamp = schema.names[-1], schema.names[-2]
+        base = self._ends.get(partition, 0)
+        whole = [
+            dict.fromkeys(schema.names)
+            | {timestamp: START + timedelta(seconds=base + index), offset: base + index + index // 2}
+            | row
+            for index, row in enumerate(rows)
+        ]
+        self._ends[partition] = whole[-1][offset] + 1
+        path = f"{PARTITION_COLUMN}={partition}/{base:020d}-{len(self._written):020d}.offsets.parquet"
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        table = pa.Table.from_pylist(whole, schema)
+        pq.write_table(table, self.folder / path, store_schema=False)
+        self._written[path] = [row | {PARTITION_COLUMN: partition} for row in table.to_pylist()]
+        times = [_milliseconds(row[timestamp]) for row in whole]
+        return TableFile(
+            path=path,
+            partition=partition,
+            size_bytes=(self.folder / path).stat().st_size,
+            record_count=len(whole),
+            offset_min=whole[0][offset],
+            offset_max=whole[-1][offset],
+            # The log knows bounds of a file's timestamps, and not always the timestamps at them.
+            timestamp_min_ms=min(times) - 1,
+            timestamp_max_ms=max(times) + 1,
+            changes_data=not is_rewrite,
+        )
+
+    def publish(self, *added: TableFile, removed: Iterable[TableFile] = (), first: int = 0, **changes: Any) -> None:
+        """Write the next version."""
+        number, removed = len(self.versions), tuple(removed)
+        for each in removed:
+            del self._rows[each.path]
+        self._rows |= {each.path: self._written[each.path] for each in added}
+        values: dict[str, Any] = {
+            "topic": "orders",
+            "topic_id": 1,
+            "table_id": "3f7ad9b2-6c6e-5f0e-9c0b-6a5d7a5e8f10",
+            "location": self.location,
+            "columns": self.columns,
+            "is_new_schema": number == 0,
+            "version": number,
+            "entry": 10 * number + 7,
+            "published_entry": 10 * number + 9,
+            "timestamp_ms": _milliseconds(START) + 1000 * number,
+            "added": added,
+            "removed": removed,
+        }
+        version = TableVersion(**values | changes)
+        previous = json.loads(self.read(iceberg.metadata_name(number - 1))) if number else None
+        for name, data in iceberg.publication(version, previous, self.read, first=first):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_bytes(data)
+        (self.folder / iceberg.VERSION_HINT).write_bytes(iceberg.version_hint(number))
+        self.versions.append(self.rows)
+
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+    def request(self, what: str, version: int | None = None, *, where: str = "", snapshot: int | None = None) -> Any:
+        """Describe a read of a version's metadata, the newest its if it is None; `snapshot` is a version in it."""
+        number = len(self.versions) - 1 if version is None else version
+        metadata = f"{self.location}/{iceberg.metadata_name(number)}"
+        chosen = None if snapshot is None else snapshot + 1
+        return {"what": what, "metadata": metadata, "where": where, "snapshot": chosen}
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return row[PARTITION_COLUMN], row["_offset" if "_offset" in row else "offset"]
+
+
+def answers(python: Path, folder: Path, *requests: dict[str, Any]) -> list[Any]:
+    """Let one process of the other environment read all that is asked for."""
+    paths = [folder / f"answer-{number}" for number in range(len(requests))]
+    lines = [json.dumps(each | {"answer": str(path)}) for each, path in zip(requests, paths, strict=True)]
+    (folder / "requests").write_text("\n".join(lines))
+    run(python, [str(PROGRAM), str(folder / "requests")])
+    return [_answer(path) for path in paths]
+
+
+def _answer(path: Path) -> Any:
+    data = path.read_bytes()
+    if not data.startswith(b"ARROW1"):
+        return json.loads(data)
+    return sorted(pa.ipc.open_file(data).read_all().to_pylist(), key=_place)
+
+
+def _records(*keys: bytes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": b"value", "headers": [{"key": "h", "value": None}]} for key in keys]
+
+
+@READERS
+def test_readers_see_the_records_of_each_version(tmp_path, python, reader):
+    topic = Topic(tmp_path)
+    topic.publish()
+    first = topic.file(0, _records(b"a", b"b", b"c"))
+    second = topic.file(1, _records(b"d"))
+    topic.publish(first, second)
+    topic.publish(topic.file(0, _records(b"e")), topic.file(12, _records(b"f")), removed=[first])
+    topic.publish()
+    topic.publish(removed=[second])
+    assert [len(rows) for rows in topic.versions] == [0, 4, 3, 3, 2]
+    own = [topic.request(reader, version) for version in range(5)]
+    travelled = [topic.request(reader, snapshot=version) for version in range(5)]
+    found = answers(python, tmp_path, *own, *travelled)
+    assert found[:5] == topic.versions
+    assert found[5:] == topic.versions
+
+
+@READERS
+def test_readers_see_values_of_every_type(tmp_path, python, reader):
+    topic = Topic(tmp_path, columns=EVERY_TYPE)
+    topic.publish(topic.file(3, [FULL_ROW, {"long": 0}]))
+    assert answers(python, tmp_path, topic.request(reader)) == [topic.rows]
+    assert topic.rows[0].items() >= FULL_ROW.items()
+
+
+def test_readers_have_the_types_of_the_table(tmp_path, python):
+    topic = Topic(tmp_path, columns=(("byte", "int8", True), ("local", "timestamp[us]", True)))
+    topic.publish(topic.file(0, [{"byte": 1}]))
+    assert answers(python, tmp_path, topic.request("described")) == [
+        [
+            [
+                "4: byte: optional int",
+                "5: local: optional timestamp",
+                "1: _timestamp: required timestamptz",
+                "2: _offset: required long",
+                "3: kafka_partition: optional int",
+            ],
+            [
+                "byte INTEGER",
+                "local TIMESTAMP",
+                "_timestamp TIMESTAMP WITH TIME ZONE",
+                "_offset BIGINT",
+                "kafka_partition INTEGER",
+            ],
+        ]
+    ]
+
+
+@READERS
+def test_a_column_that_is_declared_later_is_null_in_older_files(tmp_path, python, reader):
+    topic = Topic(tmp_path, columns=NUMBERS)
+    topic.publish(topic.file(0, [{"number": 1}]))
+    old = topic.rows
+    topic.columns = (*NUMBERS, ("text", "string", True), ("s", "struct<a: list<int8>>", True))
+    topic.publish(topic.file(0, [{"number": 2, "text": "x", "s": {"a": [1]}}]), is_new_schema=True)
+    assert topic.rows[1].items() >= {"number": 2, "text": "x", "s": {"a": [1]}}.items()
+    found = answers(
+        python, tmp_path, topic.request(reader, 0), topic.request(reader), topic.request(reader, snapshot=0)
+    )
+    assert found == [old, [old[0] | {"text": None, "s": None}, topic.rows[1]], old]
+
+
+@READERS
+@pytest.mark.parametrize("name", ["offset", "a.b", "a b", "Größe", "a`b", 'a"b', "kafka_partition2"])
+def test_readers_find_columns_of_any_name(tmp_path, python, reader, name):
+    topic = Topic(tmp_path, columns=((name, "int64", True), ("s", "struct<b: int64>", True)))
+    topic.publish(topic.file(0, [{name: 1, "s": {"b": 2}}, {}]))
+    assert answers(python, tmp_path, topic.request(reader)) == [topic.rows]
+
+
+@READERS
+def test_readers_see_merged_manifests(tmp_path, python, reader):
+    topic = Topic(tmp_path)
+    files = [topic.file(number % 3, _records(str(number).encode())) for number in range(20)]
+    for file in files:
+        topic.publish(file)
+    topic.publish(removed=files[5:9])
+    assert sum(len(rows) for rows in topic.versions) == 226
+    requests = [topic.request(reader, snapshot=version) for version in range(21)]
+    assert answers(python, tmp_path, *requests) == topic.versions
+
+
+@READERS
+def test_readers_see_the_versions_that_are_kept(tmp_path, python, reader):
+    topic = Topic(tmp_path)
+    files = [topic.file(0, _records(str(number).encode())) for number in range(12)]
+    for number, file in enumerate(files):
+        topic.publish(file, removed=files[number - 1 : number], first=min(number, 9))
+    metadata = json.loads(topic.read(iceberg.metadata_name(11)))
+    names = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    past = iceberg.past_names(names, metadata, topic.read)
+    assert len(past) > 20
+    for name in past:
+        (tmp_path / name).unlink()
+    requests = [topic.request(reader, snapshot=version) for version in (9, 10, 11)]
+    own = [topic.request(reader, version) for version in (9, 10, 11)]
+    assert answers(python, tmp_path, *requests, *own) == topic.versions[9:] * 2
+
+
+def test_pyiceberg_opens_only_files_that_may_have_what_is_asked_for(tmp_path, python):
+    topic = Topic(tmp_path)
+    files = [topic.file(number % 2, _records(b"a", b"b")) for number in range(8)]
+    topic.publish(*sorted(files[:4], key=lambda file: file.path))
+    topic.publish(*sorted(files[4:], key=lambda file: file.path))
+    conditions = {
+        "kafka_partition = 1": files[1::2],
+        "offset >= 6": files[6:],
+        "kafka_partition = 0 and offset < 3": files[0:3:2],
+        "timestamp >= '2026-03-01T00:00:05.500+00:00'": files[6:],
+        "offset is null": [],
+    }
+    requests = [topic.request("planned", where=where) for where in conditions]
+    expected = [sorted(f"{topic.location}/{file.path}" for file in each) for each in conditions.values()]
+    assert answers(python, tmp_path, *requests) == expected
+
+
+def test_duckdb_filters_by_partition_offset_and_time(tmp_path, python):
+    topic = Topic(tmp_path)
+    files = [topic.file(number % 2, _records(b"a", b"b")) for number in range(8)]
+    topic.publish(*files)
+    where = "kafka_partition = 1 and \"offset\" >= 3 and timestamp < timestamptz '2026-03-01 00:00:07+00'"
+    limit = START + timedelta(seconds=7)
+    expected = [row for row in topic.rows if row["offset"] >= 3 and row["timestamp"] < limit]
+    assert answers(python, tmp_path, topic.request("duckdb", where=where)) == [
+        [row for row in expected if row[PARTITION_COLUMN] == 1]
+    ]

@@ -1,0 +1,115 @@
+"""Random histories of published topics: each version of a table has, for other engines, the rows of its entry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import polars
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from sparktxn import Store
+from sparktxn.maintenance.publishing.publish import publish_tables
+from tests.deltareader import DeltaVersions
+from tests.icebergreader import IcebergVersions
+from tests.mergedhistory import COLUMNS, OPTIONS, TYPED, MergedHistory, Row, columns_of
+from tests.seeds import seed_of
+
+NAMES: Final = {"_partition": "kafka_partition", "partition": "kafka_partition"}
+"""What the model's columns are called in a table."""
+
+
+class Published(NamedTuple):
+    """A version of a topic's table, and the entry that it shows."""
+
+    topic: str
+    version: int
+    entry: int
+
+
+class PublishedHistory(MergedHistory):
+    """A history whose topics are published in between; `versions` are those of their tables."""
+
+    settings = MappingProxyType({"table.formats": "delta,iceberg"})
+
+    def __init__(self, store: Store, seed: int) -> None:
+        super().__init__(store, seed)
+        self.versions: list[Published] = []
+        self.topics = {topic.name: topic.topic_id for topic in store.topics()}
+
+    def step(self) -> None:
+        super().step()
+        if self.random.random() < 0.2:
+            self.publish()
+
+    def publish(self) -> None:
+        """Publish one topic or both, and check what engines read."""
+        self.note()
+        topics = self.random.choice([None, None, *([name] for name in COLUMNS)])
+        report = publish_tables(self.store, topics)
+        assert not report.overtaken
+        found = [Published(table.topic, table.version, report.entry) for table in report.tables]
+        self.versions += found
+        self.check(found)
+        assert publish_tables(self.store, topics).tables == ()
+
+    def check(self, versions: list[Published]) -> None:
+        for each in versions:
+            columns = [name for name in columns_of(each.topic, self.seen[each.entry]) if "entry" not in name]
+            rows = self.expected(each.topic, each.entry)
+            place = 2  # of the entry that committed a row, which no file has
+            expected = [(*row[:place], *row[place + 1 :]) for row in rows]
+            folder = Path(self.store.uri) / "topics" / f"{each.topic}-{self.topics[each.topic]}"
+            assert by_delta_rs(folder, each.version, columns) == expected, each
+            assert by_polars(folder, each.version, columns) == expected, each
+            objects, below = self.store.log.objects, f"topics/{folder.name}/"
+            newest = max(other.version for other in self.versions if other.topic == each.topic)
+            seen = IcebergVersions(objects, below).files(each.version, newest)
+            assert seen == DeltaVersions(objects, below).files(each.version), each
+
+
+def by_delta_rs(folder: Path, version: int, columns: list[str]) -> list[Row]:
+    table = QueryBuilder().register("topic", DeltaTable(folder, version=version))
+    return _sorted(pa.table(table.execute("select * from topic").read_all()), columns)
+
+
+def by_polars(folder: Path, version: int, columns: list[str]) -> list[Row]:
+    return _sorted(polars.scan_delta(str(folder), version=version).collect().to_arrow(), columns)
+
+
+def _sorted(table: pa.Table, columns: list[str]) -> list[Row]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return sorted(tuple(row[NAMES.get(name, name)] for name in columns) for row in rows)
+
+
+def run(path: Path, seed: int, steps: int) -> PublishedHistory:
+    """Run a history, and check all versions in the end."""
+    with Store.open(path, create=True, options=OPTIONS) as store:
+        history = PublishedHistory(store, seed)
+        try:
+            for _ in range(steps):
+                history.step()
+            history.finish()
+            history.publish()
+            history.check(history.versions)
+            return history
+        finally:
+            history.close()
+
+
+def test_every_version_of_a_table_has_the_rows_of_its_entry(tmp_path: Path) -> None:
+    history = run(tmp_path / "store", seed_of("tables"), 40)
+    # What the history is for has happened.
+    assert history.retained
+    assert history.compacted
+    assert len({each.version for each in history.versions if each.topic == TYPED}) > 3
+    assert len(history.seen[max(history.seen)].columns) > 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(20))
+def test_every_version_of_the_tables_of_long_histories(tmp_path: Path, number: int) -> None:
+    run(tmp_path / "store", seed_of(f"tables {number}", number), 150)

@@ -1,0 +1,231 @@
+"""The publication's command: what a version of a table has, and which publications the state refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import (
+    AlterStore,
+    AlterTopic,
+    CommandResult,
+    CreatePartitions,
+    CreateTopic,
+    DeleteRecords,
+    DeleteTopic,
+    PublishTables,
+    RequireFeatures,
+    Rewrite,
+    TableToPublish,
+)
+from sparktxn.values.structs import KeptVersion, PublishedPartition, PublishedPlaces, TableState
+from tests.each import each
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
+from tests.unit.state.test_rewrites import command
+
+HERE = (1, 0)
+ADDRESS = "file:///store/topics/topic-1"
+TABLE = TableToPublish("topic", 1, 0, ADDRESS, 0, 0, (0,))
+
+
+class Published:
+    """A topic that is a table, with ten records of which the first six are in a merged file."""
+
+    def __init__(self) -> None:
+        self.log = PureLog()
+        self.log.submit(CreateTopic("create", "topic", 1, {"table.formats": "delta"}))
+        self.producer: ProducerCommands = self.log.initialise(None)
+        for sequence in range(10):
+            self.log.submit(self.producer.append(HERE, sequence))
+        self.log.submit(RequireFeatures(("tables",)))
+        self.merged = self.rewrite(0, 6)
+
+    def rewrite(self, base: int, end: int, **changes: Any) -> Rewrite:
+        wanted = command(base, end, self.log.entry, **changes)
+        self.log.submit(wanted)
+        return wanted
+
+    def command(self, request: str = "publish", entry: int | None = None, **changes: Any) -> PublishTables:
+        entry = self.log.entry if entry is None else entry
+        return PublishTables(request, entry, self.log.entry, (replace(TABLE, **changes),))
+
+    def table(self) -> TableState:
+        found = self.log.records[("table", 1)]
+        assert isinstance(found, TableState)
+        return found
+
+    def partition(self, number: int = 0) -> PublishedPartition:
+        found = self.log.records[("published", 1, number)]
+        assert isinstance(found, PublishedPartition)
+        return found
+
+
+@pytest.fixture
+def published() -> Published:
+    return Published()
+
+
+def test_a_version_has_the_places_of_its_moment(published: Published) -> None:
+    shown = published.log.entry
+    published.log.submit(published.command())
+    ranges = published.log.segments().rewritten
+    table = published.table()
+    assert (table.version, table.entry, table.entry_before, table.published_entry) == (0, shown, 0, shown + 1)
+    assert (table.location, table.formats, table.is_new_schema, table.columns) == (ADDRESS, ("delta",), True, None)
+    assert table.kept == (KeptVersion(0, shown + 1, published.log.timestamp_ms),)
+    assert published.partition() == PublishedPartition(1, 0, 0, PublishedPlaces(0, ranges), PublishedPlaces())
+
+
+def test_what_happens_later_is_for_the_next_version(published: Published) -> None:
+    published.log.submit(published.command())
+    before = published.partition().current
+    published.rewrite(6, 10)
+    published.log.submit(DeleteRecords("delete", 1, 0, 2))
+    assert published.partition().current == before
+    published.log.submit(published.command("next", version=1, log_starts=(2,)))
+    after = PublishedPlaces(2, published.log.segments().rewritten)
+    assert len(after.ranges) == 2
+    assert published.partition() == PublishedPartition(1, 0, 1, after, before)
+    assert not published.table().is_new_schema
+    assert published.table().entry_before == before.ranges[0].entry
+
+
+def test_a_partition_that_a_version_does_not_change_stays_as_it_was(published: Published) -> None:
+    published.log.submit(published.command())
+    known = published.partition()
+    published.log.submit(CreatePartitions("more", "topic", 1, 2))
+    published.log.submit(published.command("next", version=1, log_starts=(0, 0)))
+    assert published.partition() == known
+    assert ("published", 1, 1) not in published.log.records
+
+
+def test_it_takes_effect_once(published: Published) -> None:
+    wanted = published.command()
+    published.log.submit(wanted)
+    assert published.log.submit(wanted) == [CommandResult(duplicate=True)]
+
+
+REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
+    ({"name": "other"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ({"topic_id": 2}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ({"location": ""}, ErrorCode.INVALID_REQUEST),
+    ({"location": "x" * 4_097}, ErrorCode.INVALID_REQUEST),
+    ({"version": 1}, ErrorCode.TABLE_CHANGED),
+    ({"first_version": 1}, ErrorCode.TABLE_CHANGED),
+    ({"column_count": 1}, ErrorCode.TABLE_CHANGED),
+    ({"log_starts": ()}, ErrorCode.TABLE_CHANGED),
+    ({"log_starts": (0, 0)}, ErrorCode.TABLE_CHANGED),
+    ({"log_starts": (1,)}, ErrorCode.TABLE_CHANGED),
+]
+
+
+@each(REFUSED)
+def test_what_a_publisher_has_not_seen_is_refused(changes: dict[str, Any], code: ErrorCode) -> None:
+    published = Published()
+    assert published.log.refusal(published.command(**changes)) == code
+
+
+def test_entries_are_in_their_order(published: Published) -> None:
+    last = published.log.entry
+    for entry, planned in [(-1, last), (last, last - 1), (last, last + 1), (last + 1, last + 1)]:
+        wrong = PublishTables("wrong", entry, planned, (TABLE,))
+        assert published.log.refusal(wrong) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("tables", [(), (TABLE, TABLE)])
+def test_each_table_is_named_once(published: Published, tables: tuple[TableToPublish, ...]) -> None:
+    wrong = PublishTables("wrong", published.log.entry, published.log.entry, tables)
+    assert published.log.refusal(wrong) == ErrorCode.INVALID_REQUEST
+
+
+def test_the_store_requires_the_feature() -> None:
+    log = PureLog()
+    log.submit(CreateTopic("create", "topic", 1, {"table.formats": "delta"}))
+    assert log.refusal(PublishTables("publish", log.entry, log.entry, (TABLE,))) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_version_shows_no_younger_record_and_no_file_that_was_not_checked(published: Published) -> None:
+    """The run says which entry has committed its last segment."""
+    late = command(6, 10, published.log.entry)
+    published.log.submit(replace(late, run=replace(late.run, committed_entry_max=published.log.entry)))
+    seen = published.log.entry
+    older = published.command(entry=seen - 2)
+    assert published.log.refusal(older) == ErrorCode.TABLE_CHANGED
+    published.rewrite(6, 10)
+    unseen = PublishTables("unseen", seen, seen, (TABLE,))
+    assert published.log.refusal(unseen) == ErrorCode.TABLE_CHANGED
+    published.log.submit(published.command(entry=seen))
+
+
+def test_a_version_shows_no_older_entry_than_the_one_before(published: Published) -> None:
+    published.log.submit(published.command())
+    back = published.command("back", entry=published.table().entry - 1, version=1)
+    assert published.log.refusal(back) == ErrorCode.TABLE_CHANGED
+    published.log.submit(published.command("again", entry=published.table().entry, version=1))
+
+
+def test_versions_below_the_first_are_not_kept_and_of_many_every_second_one_stays(published: Published) -> None:
+    published.log.submit(published.command())
+    assert published.table().needs_entry is None
+    for version in range(1, 130):
+        published.log.submit(published.command(f"next {version}", version=version))
+    kept = [each.version for each in published.table().kept]
+    assert kept == [*range(0, 128, 2), 128, 129]
+    assert published.table().needs_entry == published.table().kept[0].published_entry
+    wrong = published.command("wrong", version=130, first_version=3)
+    assert published.log.refusal(wrong) == ErrorCode.TABLE_CHANGED
+    published.log.submit(published.command("later", version=130, first_version=128))
+    assert [each.version for each in published.table().kept] == [128, 129, 130]
+    published.log.submit(published.command("last", version=131, first_version=131))
+    assert [each.version for each in published.table().kept] == [131]
+    assert published.table().needs_entry is None
+
+
+def test_a_deleted_topic_ends_with_an_empty_version(published: Published) -> None:
+    published.log.submit(published.command())
+    known = published.partition()
+    published.log.submit(DeleteTopic("delete", "topic", 1))
+    assert published.partition() == known
+    full = published.command("full", version=1)
+    assert published.log.refusal(full) == ErrorCode.TABLE_CHANGED
+    published.log.submit(published.command("empty", version=1, log_starts=()))
+    assert published.partition() == PublishedPartition(1, 0, 1, PublishedPlaces(), known.current)
+    assert published.table().is_deleted
+    published.log.submit(published.command("past", version=2, first_version=2, log_starts=()))
+    assert published.table().kept[0].version == 2
+
+
+def test_a_topic_of_the_same_name_has_a_table_of_its_own(published: Published) -> None:
+    published.log.submit(published.command())
+    published.log.submit(DeleteTopic("delete", "topic", 1))
+    published.log.submit(CreateTopic("again", "topic", 1, {"table.formats": "delta"}))
+    new = replace(TABLE, topic_id=2, location="file:///store/topics/topic-2")
+    old = replace(TABLE, version=1, log_starts=())
+    both = PublishTables("both", published.log.entry, published.log.entry, (new, old))
+    published.log.submit(both)
+    assert published.log.records["table", 2].version == 0
+    assert published.table().is_deleted
+
+
+def test_a_topic_is_a_table_by_its_setting_alone(published: Published) -> None:
+    published.log.submit(AlterTopic("off", "topic", 1, {"table.formats": None}))
+    assert published.log.refusal(published.command()) == ErrorCode.INVALID_CONFIG
+    store_wide = AlterStore("store", {"table.formats": "delta"})
+    assert published.log.refusal(store_wide) == ErrorCode.INVALID_CONFIG
+    unknown = AlterTopic("unknown", "topic", 1, {"table.formats": "hudi"})
+    assert published.log.refusal(unknown) == ErrorCode.INVALID_CONFIG
+
+
+def test_a_table_has_the_times_of_its_producers(published: Published) -> None:
+    times = {"message.timestamp.type": "LogAppendTime"}
+    assert published.log.refusal(AlterTopic("times", "topic", 1, {**times})) == ErrorCode.INVALID_CONFIG
+    wanted = CreateTopic("new", "new", 1, {"table.formats": "delta", **times})
+    assert published.log.refusal(wanted) == ErrorCode.INVALID_CONFIG
+    published.log.submit(AlterStore("store", {**times}))
+    assert published.log.refusal(published.command()) == ErrorCode.INVALID_CONFIG
+    published.log.submit(AlterTopic("own", "topic", 1, {"message.timestamp.type": "CreateTime"}))
+    published.log.submit(published.command())
