@@ -43,6 +43,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sparktxn")
+# For searches that must find something: the same at night.
+hypothesis.settings.register_profile("fixed", derandomize=True)
 os.environ.update(QUICK_JAVA)
 # Hypothesis shrinks for five minutes, and has no setting for it. A larger case that is printed soon is worth more.
 assert engine.MAX_SHRINKING_SECONDS == 300, "hypothesis has renamed or changed its limit of shrinking"

@@ -53,7 +53,7 @@ GROUPS: Final = (
     _pytest("edge", 1_200, "nightly", "tests/edge"),
     _pytest("rest", 2_400, "nightly", "tests", *(f"--ignore={path}" for path in _ALONE), needs=("java", "weed")),
     Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),
-    Group("fuzz", 720, ("-m", "tests.fuzz", "--seconds", "600", "--seed", "{seed}"), ("atheris",)),
+    Group("fuzz", 780, ("-m", "tests.fuzz", "--seconds", "600", "--seed", "{seed}"), ("atheris",)),
     Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
     _pytest("crash", 3_000, "nightly and not moto and not seaweedfs", "tests/crash"),
     _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
