@@ -1,8 +1,8 @@
 """Reads of old stores: small transactions that were folded and maintained, against plain files with the same rows.
 
-The peer of each store has its rows in as many Parquet files, with the same columns. The environment variable
-``BENCH_MERGED_ROUNDS`` says how often each case is measured, five times unless it is set; Spark's cases in a driver of
-their own.
+The peer of all stores has their rows in as many Parquet files as the first one, with the same columns. It is one for
+all, as what plain files take goes by their number. The environment variable ``BENCH_MERGED_ROUNDS`` says how often each
+case is measured, five times unless it is set; Spark's cases in a driver of their own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def measure() -> list[Figure]:
         with Store.open(f"{folder}/maintained", options=_OPTIONS) as store:
             maintain(store, {"rewrite.min.segments": 2})
         size = _write_plain(f"{folder}/small", f"{folder}/plain-small")
-        _write_plain(f"{folder}/large", f"{folder}/plain-large")
         seconds = _run(folder)
         return [size, *_spark_figures(seconds), *_engine_figures(folder)]
 
@@ -143,7 +142,7 @@ def _spark_figures(seconds: dict[str, dict[str, list[float]]]) -> list[Figure]:
         figures.append(
             _ratio(seconds, f"one large write, maintained: {what}", f"maintained, {what}", f"large, {what}", 1.1)
         )
-        ratios = [_paired(seconds, f"{kind}, format, {what}", f"plain-{kind}, {what}") for kind in ("small", "large")]
+        ratios = [_paired(seconds, f"{kind}, format, {what}", f"plain-small, {what}") for kind in ("small", "large")]
         name = f'format("txnlog"): {what}, ratio to plain files, small / large'
         figures.append(Figure(name, ratios[0] / ratios[1], "times", 1.1, True, f"{ratios[0]:.2f}, {ratios[1]:.2f}"))
     for what in ("all columns", "planning"):
@@ -171,7 +170,7 @@ def _engine_figures(folder: str) -> list[Figure]:
     for name, ours, peer in (("DuckDB", _duckdb, _plain_duckdb), ("Polars", _polars, _plain_polars)):
         ratios = {}
         for kind in ("small", "large"):
-            store, plain = f"{folder}/{kind}", f"{folder}/plain-{kind}/*.parquet"
+            store, plain = f"{folder}/{kind}", f"{folder}/plain-small/*.parquet"
             ours(store)
             peer(plain)
             _, _, ratios[kind] = alternate(_timed(ours, store), _timed(peer, plain), _ROUNDS)

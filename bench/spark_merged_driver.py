@@ -43,8 +43,7 @@ def main(folder: str, rounds: int) -> None:
     """Measure all cases; print what was found."""
     spark = session()
     frames = {name: scan(spark, f"{folder}/{name}", "t") for name in ("small", "cut", "large", "maintained")}
-    for name in ("small", "large"):
-        frames[f"plain-{name}"] = _plain(spark, f"{folder}/plain-{name}")
+    frames["plain-small"] = _plain(spark, f"{folder}/plain-small")
     for name in ("small", "large"):
         reader = spark.read.format("txnlog").option("topic", "t")
         frames[f"{name}, format"] = reader.load(f"{folder}/{name}")
