@@ -19,6 +19,7 @@ __all__ = [
     "is_compacted",
     "offsets_retention_ms",
     "setting_text",
+    "table_formats",
     "topic_setting",
 ]
 
@@ -161,6 +162,12 @@ def offsets_retention_ms(store_wide: Mapping[str, str]) -> int:
     setting = _OFFSETS_RETENTION
     value = store_wide.get(setting.name, setting.default)
     return int(setting.parsed(value)) * 60_000
+
+
+def table_formats(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the formats in which a topic is a table; none if it is no table."""
+    formats = str(topic_setting(settings, "table.formats"))
+    return tuple(formats.split(",")) if formats else ()
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:

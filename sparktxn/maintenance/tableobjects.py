@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
+from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.tableformats import delta
 from sparktxn.values.structs import TableState
 
-__all__ = ["iceberg", "is_written", "needed_entry", "past_metadata"]
+__all__ = [
+    "WRONG_METADATA",
+    "check_tables",
+    "iceberg",
+    "is_written",
+    "metadata_object",
+    "needed_entry",
+    "past_metadata",
+]
 
 _DELTA_VERSION: Final = re.compile(r"_delta_log/([0-9]{20})\.(?:json|checkpoint\.parquet)")
+
+
+WRONG_METADATA: Final = (ValueError, KeyError, TypeError, IndexError)
+"""What metadata raises that is whole and says something else than it must: it has no checksum."""
+
+
+def check_tables(log: Log, wanted: Iterable[str], tables: Container[str]) -> None:
+    """Check that topics which a caller names are among the tables.
+
+    Raises:
+        ConfigurationError: one is no table.
+        CommandRefused: one does not exist (UNKNOWN_TOPIC_OR_PARTITION).
+    """
+    for name in wanted:
+        if name not in tables:
+            log.view([name])  # refuses one that does not exist
+            raise ConfigurationError(f"topic {name!r} is no table: set its table.formats")
 
 
 def iceberg() -> Any:
@@ -70,20 +96,27 @@ def past_metadata(objects: ObjectStore, table: TableState) -> Iterator[ObjectInf
 
 def _past_iceberg(objects: ObjectStore, folder: str, version: int) -> Iterator[ObjectInfo]:
     """Yield what no snapshot of the newest metadata needs; nothing while that is missing."""
-
-    def read(name: str) -> bytes:
-        data = objects.get(folder + name)
-        if data is None:
-            raise DamagedObject(folder + name, "metadata of a table names it and it does not exist")
-        return data
-
     name = iceberg().metadata_name(version)
     data = objects.get(folder + name)
     if data is None:
         return
     listed = {info.name.removeprefix(folder): info for info in objects.list(f"{folder}metadata/")}
     try:
-        past = iceberg().past_names(listed, msgspec.json.decode(data), read)
-    except ValueError as error:
+        past = iceberg().past_names(
+            listed, msgspec.json.decode(data), lambda each: metadata_object(objects, folder + each)
+        )
+    except WRONG_METADATA as error:
         raise DamagedObject(folder + name, f"it does not say which objects it needs: {error}") from error
     yield from (listed[each] for each in past)
+
+
+def metadata_object(objects: ObjectStore, name: str) -> bytes:
+    """Return an object that other metadata names.
+
+    Raises:
+        DamagedObject: it does not exist.
+    """
+    data = objects.get(name)
+    if data is None:
+        raise DamagedObject(name, "metadata of a table names it and it does not exist")
+    return data

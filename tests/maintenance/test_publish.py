@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Producer, Store, read_task
-from sparktxn.errors import CommandRefused, ConfigurationError
+from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import copy_store, maintain, vacuum, verify
 from sparktxn.maintenance.publishing.background import Publisher
 from sparktxn.maintenance.publishing.publish import publish_tables
@@ -289,3 +289,37 @@ def test_a_process_that_folds_publishes(tmp_path: Path) -> None:
                 job.produce("one", b"value")
                 job.commit_transaction()
         assert versions(store).readable()[0] == 0
+
+
+@pytest.mark.parametrize("location", ["", "bucket/shop", "shop"])
+def test_a_location_is_a_whole_address(store: Store, location: str) -> None:
+    commit(store)
+    before = store.log.refresh()
+    with pytest.raises(ConfigurationError, match="location"):
+        publish_tables(store, location=location)
+    assert store.log.refresh() == before
+
+
+def test_after_a_time_out_nothing_is_published(store: Store) -> None:
+    commit(store)
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        publish_tables(store, timeout_s=0.0)
+    assert versions(store).readable() == []
+    with store.log.known() as state:
+        assert state.tables() == []
+
+
+@pytest.mark.parametrize("data", [b"[]", b"{}", b'"text"', b'{"location": 1}', b"\xff"])
+def test_metadata_that_says_something_else_is_damage(store: Store, data: bytes) -> None:
+    commit(store)
+    publish_tables(store)
+    name = "topics/one-1/metadata/v1.metadata.json"
+    store.log.objects.delete([name])
+    store.log.objects.put_if_absent(name, data)
+    commit(store)
+    if data == b'{"location": 1}':
+        publish_tables(store)
+        assert IcebergVersions(store.log.objects, "topics/one-1/").readable(1) == [1], "that of another place"
+        return
+    with pytest.raises(DamagedObject, match=r"v2\.metadata\.json"):
+        publish_tables(store)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparktxn.config.topic import topic_setting
+from sparktxn.config.topic import table_formats, topic_setting
 from sparktxn.errors import KafkaException
 from sparktxn.log.log import Log
-from sparktxn.maintenance.publishing.publish import is_table, publish
+from sparktxn.maintenance.publishing.publish import publish
 from sparktxn.maintenance.rewriting import folding
 from sparktxn.process.clock import time_left_s
 from sparktxn.values.structs import TopicState
@@ -66,7 +66,7 @@ class Publisher:
         return wait_s if wait_s > 0 else self._target_s()
 
     def _tables(self) -> list[TopicState]:
-        return [topic for topic in self._log.topics() if is_table(topic)]
+        return [topic for topic in self._log.topics() if table_formats(topic.settings)]
 
     def _target_s(self) -> float:
         targets_ms = [topic_setting(topic.settings, "table.lag.target.ms") for topic in self._tables()]

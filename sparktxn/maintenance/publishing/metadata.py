@@ -81,10 +81,7 @@ class _Folder:
         return self._log.objects.get(self._folder + name)
 
     def _read(self, name: str) -> bytes:
-        data = self._get(name)
-        if data is None:
-            raise DamagedObject(self._folder + name, "metadata of a table names it and it does not exist")
-        return data
+        return tableobjects.metadata_object(self._log.objects, self._folder + name)
 
     def _put(self, name: str, data: bytes, *, is_canonical: bool = True) -> None:
         stored = put_until_stored(self._log.objects, self._folder + name, data, self._log.clock)
@@ -129,7 +126,7 @@ class _Delta(_Folder):
     def _checkpoint(self, number: int, previous: bytes | None, commits: Sequence[bytes]) -> None:
         try:
             data = delta.checkpoint(previous, commits)
-        except ValueError as error:
+        except tableobjects.WRONG_METADATA as error:
             name = self._folder + delta.checkpoint_name(number)
             raise DamagedObject(name, f"it cannot be made from the commits before it: {error}") from error
         self._put(delta.checkpoint_name(number), data, is_canonical=False)
@@ -149,7 +146,7 @@ class _Iceberg(_Folder):
                 previous = None
             version = self._version if previous is not None or not number else whole()
             objects = iceberg.publication(version, previous, self._read, first=first)
-        except ValueError as error:
+        except tableobjects.WRONG_METADATA as error:
             name = self._folder + iceberg.metadata_name(number)
             raise DamagedObject(name, f"it cannot be made from the version before it: {error}") from error
         for name, data in objects:

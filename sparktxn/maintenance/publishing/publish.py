@@ -7,14 +7,14 @@ written: it follows from the log, so that what a process leaves is finished by t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import topic_setting
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
+from sparktxn.config.topic import table_formats, topic_setting
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import PublishTables, RequireFeatures, TableToPublish
 from sparktxn.format.newer import TABLES
@@ -24,14 +24,14 @@ from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance.publishing.metadata import write_metadata
 from sparktxn.maintenance.publishing.unpublished import cut_since, places_of, plan_unpublished
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
-from sparktxn.maintenance.tableobjects import is_written
+from sparktxn.maintenance.tableobjects import check_tables, is_written
 from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
 from sparktxn.values import arguments
 from sparktxn.values.structs import PublishedPlaces, TableState, TopicState
 
-__all__ = ["PublishReport", "PublishedTable", "is_table", "publish", "publish_tables"]
+__all__ = ["PublishReport", "PublishedTable", "publish", "publish_tables"]
 
 _ATTEMPTS: Final = 5
 _FILE_BYTES: Final = 33_554_432
@@ -85,7 +85,7 @@ def publish_tables(
         timeout_s: how long all of it may take.
 
     Raises:
-        ConfigurationError: a topic is no table.
+        ConfigurationError: a topic is no table, or cannot be one; or `location` is no whole address.
         CommandRefused: a topic does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         OutcomeUnknown: it is not known whether the versions were published; call again.
         StoreUnavailable: the store did not answer; what was published is finished by the next call.
@@ -93,8 +93,21 @@ def publish_tables(
     """
     log = arguments.instance("store", store, Store).log
     wanted = None if topics is None else arguments.identifiers("topics", topics)
-    base = log.objects.uri if location is None else arguments.text("location", location)
+    base = None if location is None else _checked(arguments.identifier("location", location))
     return publish(log, wanted, base, dry_run=arguments.boolean("dry_run", dry_run))
+
+
+def _checked(location: str) -> str:
+    """Return a location that engines can go by.
+
+    Raises:
+        ConfigurationError: it is no whole address.
+    """
+    if not location.startswith("/") and "://" not in location:
+        raise ConfigurationError(
+            f"location {location!r} is no whole address: expected one as s3a://bucket/store, or a path from / on"
+        )
+    return location
 
 
 def publish(
@@ -180,26 +193,19 @@ class _Job:
 
     def _known(self) -> _Known:
         with self._log.known() as state:
-            topics = {topic.topic_id: topic for topic in state.topics() if is_table(topic)}
+            topics = {topic.topic_id: topic for topic in state.topics() if table_formats(topic.settings)}
             tables = {table.topic_id: table for table in state.tables()}
             existing = {topic.topic_id for topic in state.topics()}
             places = {(id_, each.partition): each.current for id_ in tables for each in state.published(id_)}
             features = state.store_state().reader_features
         if self._topics is not None:
             gone = {table.name for id_, table in tables.items() if id_ not in existing}
-            topics = {topic.topic_id: topic for topic in self._named(topics, gone)}
+            check_tables(self._log, self._topics, gone.union(topic.name for topic in topics.values()))
+            topics = {id_: topic for id_, topic in topics.items() if topic.name in self._topics}
             tables = {id_: table for id_, table in tables.items() if id_ in topics or table.name in self._topics}
         tables = {id_: table for id_, table in tables.items() if id_ in topics or id_ not in existing}
         copied = newest_copy(self._log.objects) if tables else None
         return _Known(topics, tables, places, features, 0 if copied is None else copied.entry)
-
-    def _named(self, topics: Mapping[int, TopicState], gone: Container[str]) -> list[TopicState]:
-        by_name = {topic.name: topic for topic in topics.values()}
-        for name in self._topics or ():
-            if name not in by_name and name not in gone:
-                self._log.view([name])  # refuses one that does not exist
-                raise ConfigurationError(f"topic {name!r} is no table: set its table.formats to delta")
-        return [by_name[name] for name in self._topics or () if name in by_name]
 
     def _finish(self, known: _Known) -> None:
         """Write what an earlier publisher has left of the newest versions."""
@@ -251,7 +257,9 @@ class _Job:
         """Write merged files of all that the view has committed; return False if others came first."""
         tasks = plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
         report = do_tasks(self._log, tasks, self._rest)
-        return not report.lost and not report.unresolved
+        if report.unresolved:
+            raise StoreUnavailable(f"{self._log.objects.uri!r} did not take the files of tables in time: call again")
+        return not report.lost
 
     def _is_sound(self, known: _Known, view: ReadView, entry: int) -> bool:
         """Return whether the files of a view have whole rows in it, and none that entries after `entry` committed."""
@@ -277,15 +285,15 @@ class _Job:
             places = [places_of(view.partitions[topic.name, number]) for number in range(topic.partition_count)]
             table = known.tables.get(id_)
             before = [known.places.get((id_, number), _NOWHERE) for number in range(topic.partition_count)]
-            is_own = table is not None and known.is_own(table)
-            is_shown = is_own and table is not None and table.columns == topic.schema and places == before
+            own = table if table is not None and known.is_own(table) else None
+            is_shown = own is not None and own.columns == topic.schema and places == before
             if not is_shown or self._is_held(table, topic):
                 found.append(
                     TableToPublish(
                         topic.name,
                         id_,
                         _next(known, id_),
-                        table.location if is_own and table is not None else self._location(topic),
+                        own.location if own is not None else self._location(topic),
                         self._first(topic, table),
                         len(topic.schema or ()),
                         tuple(each.log_start_offset for each in places),
@@ -332,16 +340,10 @@ def _check_columns(topic: TopicState) -> None:
     Raises:
         ConfigurationError: Iceberg takes a column ``a.b`` for the field ``b`` of a column ``a``.
     """
-    formats = topic_setting(topic.settings, "table.formats").split(",")
-    if "iceberg" in formats and (name := ambiguous_name(topic.schema)) is not None:
+    if "iceberg" in table_formats(topic.settings) and (name := ambiguous_name(topic.schema)) is not None:
         raise ConfigurationError(
             f"topic {topic.name!r} cannot be an Iceberg table: two columns or fields are called {name!r} there"
         )
-
-
-def is_table(topic: TopicState) -> bool:
-    """Return whether a topic is a table by its settings."""
-    return bool(topic_setting(topic.settings, "table.formats"))
 
 
 def _shown(known: _Known) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.schema import offset_column, stored_schema
-from sparktxn.log.keep.runs import rewritten_segments_of
+from sparktxn.log.keep.runs import ManifestCache, rewritten_segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.tableformats.version import TableFile
 from sparktxn.values.fieldtypes import Columns
@@ -26,6 +26,9 @@ from sparktxn.values.structs import (
     TableState,
     TopicState,
 )
+
+# Planning, checking and writing a version ask for the same manifests, and the next version for these again.
+_manifests: Final = ManifestCache(8 << 20)
 
 __all__ = ["all_files", "changed_files", "cut_files", "new_ranges"]
 
@@ -125,12 +128,16 @@ class _Folder(NamedTuple):
 
     def files(self, start: int, ranges: Sequence[RewrittenRange]) -> Iterator[tuple[str, list[SegmentRef]]]:
         """Yield the files of ranges, each with its segments that have offsets from the log start on."""
-        found = (each for each in rewritten_segments_of(self.objects, self.name, ranges) if each.end_offset > start)
+        found = (
+            each
+            for each in rewritten_segments_of(self.objects, self.name, ranges, cache=_manifests)
+            if each.end_offset > start
+        )
         return ((name, list(group)) for name, group in groupby(found, attrgetter("name")))
 
     def is_whole(self, file_name: str, segments: Sequence[SegmentRef], start: int) -> bool:
         """Return whether all rows of a file are those of `segments` from the log start on."""
-        if sum(segment.row_count for segment in segments) != segments[0].file_records:
+        if _rows_of(segments) != segments[0].file_records:
             return False
         # Of a segment that has lost its rows below the log start the file alone says so.
         return segments[0].base_offset >= start or self.offsets(file_name, segments)[0] >= start
@@ -148,6 +155,10 @@ class _Folder(NamedTuple):
         return offsets[0].as_py(), offsets[-1].as_py()
 
 
+def _rows_of(segments: Iterable[SegmentRef]) -> int:
+    return sum(segment.row_count for segment in segments)
+
+
 def _files(
     objects: ObjectStore,
     table: TableState,
@@ -159,9 +170,9 @@ def _files(
     below = names.topic_folder(table.name, table.topic_id)
     found: dict[str, TableFile] = {}
     for name, segments in folder.files(places.log_start_offset, ranges):
-        if not folder.is_whole(name, segments, places.log_start_offset):
-            raise DamagedObject(folder.name + name, "a table has only some of its rows")
         first, last = folder.offsets(name, segments)
+        if _rows_of(segments) != segments[0].file_records or first < places.log_start_offset:
+            raise DamagedObject(folder.name + name, "a table has only some of its rows")
         path = (folder.name + name).removeprefix(below)
         found[path] = TableFile(
             path=path,

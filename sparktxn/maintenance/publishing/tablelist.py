@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from sparktxn.config.topic import topic_setting
-from sparktxn.errors import CommandRefused, ConfigurationError, ViewExpired
+from sparktxn.config.topic import table_formats
+from sparktxn.errors import CommandRefused, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.keep.fileparts import committed_from
@@ -15,6 +15,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.retryonview import ATTEMPTS
+from sparktxn.maintenance.tableobjects import check_tables
 from sparktxn.process.clock import in_time
 from sparktxn.scan.commitorder import committed_between
 from sparktxn.store import Store
@@ -76,17 +77,17 @@ def list_tables(
 
 def has_tables(state: KnownState) -> bool:
     """Return whether a topic is a table, or was one."""
-    return any(_formats(topic) for topic in state.topics()) or bool(state.tables())
+    return any(table_formats(topic.settings) for topic in state.topics()) or bool(state.tables())
 
 
 def _listed(log: Log, wanted: Sequence[str] | None) -> list[TableInfo]:
     with log.known() as state:
         topics = {topic.topic_id: topic for topic in state.topics()}
         tables = {table.topic_id: table for table in state.tables()}
-    shown = [topic.name for topic in topics.values() if _formats(topic) or topic.topic_id in tables]
+    shown = [topic.name for topic in topics.values() if table_formats(topic.settings) or topic.topic_id in tables]
     gone = [table for id_, table in tables.items() if id_ not in topics]
     if wanted is not None:
-        _check(log, wanted, {*shown, *(table.name for table in gone)})
+        check_tables(log, wanted, {*shown, *(table.name for table in gone)})
         shown = [name for name in shown if name in wanted]
         gone = [table for table in gone if table.name in wanted]
     found = [_deleted(table) for table in gone]
@@ -94,18 +95,6 @@ def _listed(log: Log, wanted: Sequence[str] | None) -> list[TableInfo]:
         view = log.view(shown)
         found += [_existing(log, view, topic, tables.get(topic.topic_id)) for topic in view.topics.values()]
     return sorted(found, key=lambda info: (info.topic, info.topic_id))
-
-
-def _check(log: Log, wanted: Sequence[str], known: set[str]) -> None:
-    for name in wanted:
-        if name not in known:
-            log.view([name])  # refuses one that does not exist
-            raise ConfigurationError(f"topic {name!r} is no table: set its table.formats")
-
-
-def _formats(topic: TopicState) -> tuple[str, ...]:
-    formats: str = topic_setting(topic.settings, "table.formats")
-    return tuple(formats.split(",")) if formats else ()
 
 
 def _deleted(table: TableState) -> TableInfo:
@@ -131,7 +120,7 @@ def _existing(log: Log, view: ReadView, topic: TopicState, table: TableState | N
     return TableInfo(
         topic=topic.name,
         topic_id=topic.topic_id,
-        formats=_formats(topic),
+        formats=table_formats(topic.settings),
         version=table.version if table is not None else None,
         entry=table.entry if table is not None else None,
         published_timestamp_ms=table.timestamp_ms if table is not None else None,

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import topic_setting
+from sparktxn.config.topic import table_formats
 from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
@@ -184,7 +184,7 @@ class Folder:
         """Return what is planned of which partitions: of those that have gained many small segments."""
         found = {}
         for key, partition in view.partitions.items():
-            if topic_setting(partition.topic.settings, "table.formats"):
+            if table_formats(partition.topic.settings):
                 # Publishing merges them, and what a table shows is merged with nothing that is new.
                 continue
             left = self._left.get(key, _Left())

@@ -97,7 +97,7 @@ def copy_records(
         background=background,
     )
     for segments, rows in stored_blocks(objects, task.read, offsets=True):
-        segments, rows, counts = _from_log_start(segments, rows, task.log_start_offset)
+        segments, rows, counts = _from_start(segments, rows, task.read.start_offset)
         if segments:
             copying.add(segments, rows, counts)
         del rows  # else it stays while the next block is decoded
@@ -118,8 +118,8 @@ def copy_records(
     )
 
 
-def _from_log_start(segments: Sequence[SegmentRef], rows: Any, start: int) -> tuple[Sequence[SegmentRef], Any, Any]:
-    """Return segments and their rows without those below the log start, and how many rows are left of each."""
+def _from_start(segments: Sequence[SegmentRef], rows: Any, start: int) -> tuple[Sequence[SegmentRef], Any, Any]:
+    """Return segments and their rows without those below offset `start`, and how many rows are left of each."""
     if segments[0].base_offset >= start:
         return segments, rows, None
     kept = rows.filter(pc.greater_equal(rows.column(rows.num_columns - 1), start))

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import topic_setting
+from sparktxn.config.topic import table_formats, topic_setting
 from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
@@ -42,9 +42,8 @@ class RewriteTask(Struct, frozen=True):
     """Consecutive segments of a partition to write anew, by any process that can reach the store's objects.
 
     `read` names the segments whose records are kept. The range from `base_offset` to `end_offset` has `files` files
-    with about `size_bytes` bytes; `aborted_records` of its records are left out, and those below
-    `log_start_offset`. The new files are `compression`, and
-    about `target_bytes` large.
+    with about `size_bytes` bytes; `aborted_records` of its records are left out, and those below the start of `read`.
+    The new files are `compression`, and about `target_bytes` large.
     """
 
     read: ReadTask
@@ -56,7 +55,6 @@ class RewriteTask(Struct, frozen=True):
     files: int
     size_bytes: int
     aborted_records: int
-    log_start_offset: int = 0
 
 
 def plan_tasks(
@@ -130,7 +128,7 @@ class _Planner:
         self._is_wanted = is_wanted
         self._segments_per_task = segments_per_task
         # Publishing merges what is new: what a table shows is merged alone, and so changes no data of it.
-        self._is_table = bool(topic_setting(partition.topic.settings, "table.formats"))
+        self._is_table = bool(table_formats(partition.topic.settings))
         self._objects = objects
         self._partition = partition
         self._settings = settings
@@ -212,7 +210,7 @@ class _Planner:
         base_offset, end = piece.segments[0].base_offset, end or piece.segments[-1].end_offset
         records = sum(segment.record_count for segment in piece.segments)
         yield RewriteTask(
-            read=task_of(self._objects.uri, view, base_offset, end, piece.kept, (), None),
+            read=task_of(self._objects.uri, view, max(base_offset, view.log_start_offset), end, piece.kept, (), None),
             base_offset=base_offset,
             end_offset=end,
             planned_entry=view.entry,
@@ -221,5 +219,4 @@ class _Planner:
             files=len(files),
             size_bytes=piece.size_bytes,
             aborted_records=records - sum(each.record_count for each in piece.kept),
-            log_start_offset=view.log_start_offset,
         )
