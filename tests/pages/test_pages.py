@@ -80,8 +80,10 @@ def commands(folder: Path, txnlog: str) -> Path:
     """A folder with the commands that an installation has: `txnlog` and `python`; `pip` has nothing left to do."""
     found = folder / "commands"
     found.mkdir(exist_ok=True)
+    # Completion is installed for the shell that is found above the process: a fork has that of the tests, if any.
+    own = f'case "$*" in --install-completion*) exec {sys.executable} -m sparktxn "$@";; esac'
     for name, body in {
-        "txnlog": f'exec {txnlog} "$@"',
+        "txnlog": f'{own}\nexec {txnlog} "$@"',
         "python": f'exec {sys.executable} "$@"',
         "pip": "exit 0",
     }.items():
