@@ -193,26 +193,36 @@ def missing_object(
 
 
 def segments_between(
-    objects: ObjectStore, view: PartitionView, start: int, end: int, *, by_segment: bool = True
+    objects: ObjectStore,
+    view: PartitionView,
+    start: int,
+    end: int,
+    *,
+    by_segment: bool = True,
+    cache: ManifestCache | None = _manifests,
 ) -> list[SegmentRef]:
     """Return the partition's segments with records from offset `start` to `end` (exclusive), in offset order.
 
     Loads only the manifests of the sealed runs that the range touches. Unless `by_segment`, those that follow each
-    other in a merged file are one `FilePart`.
+    other in a merged file are one `FilePart`. Without a `cache` the manifests are read and let go: a caller that reads
+    all of a partition once leaves what readers have there.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
-    found = current_segments(objects, view, _overlapping(view.sealed, start, end))
+    found = current_segments(objects, view, _overlapping(view.sealed, start, end), cache=cache)
     found += not_rewritten(_overlapping(view.segments, start, end), view.rewritten)
     if not view.rewritten:
         return list(_overlapping(found, start, end))
-    found += rewritten_segments(objects, view, _overlapping(view.rewritten, start, end), by_segment=by_segment)
+    ranges = _overlapping(view.rewritten, start, end)
+    found += rewritten_segments(objects, view, ranges, by_segment=by_segment, cache=cache)
     return list(_overlapping(sorted(found, key=_base_offset), start, end))
 
 
-def current_segments(objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef]) -> list[SegmentRef]:
+def current_segments(
+    objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef], *, cache: ManifestCache | None = _manifests
+) -> list[SegmentRef]:
     """Return the segments of the sealed runs `runs` that no rewrite has replaced, in offset order.
 
     Raises:
@@ -220,12 +230,17 @@ def current_segments(objects: ObjectStore, view: PartitionView, runs: Sequence[M
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
     runs = [run for run in runs if not is_rewritten(run, view.rewritten)]
-    manifests = segments_of(objects, _folder(view), runs, cache=_manifests, absent=_absent(objects, view))
+    manifests = segments_of(objects, _folder(view), runs, cache=cache, absent=_absent(objects, view))
     return [segment for manifest in manifests for segment in not_rewritten(manifest, view.rewritten)]
 
 
 def rewritten_segments(
-    objects: ObjectStore, view: PartitionView, ranges: Sequence[RewrittenRange], *, by_segment: bool
+    objects: ObjectStore,
+    view: PartitionView,
+    ranges: Sequence[RewrittenRange],
+    *,
+    by_segment: bool,
+    cache: ManifestCache | None = _manifests,
 ) -> list[SegmentRef]:
     """Return the segments of the partition's rewritten ranges `ranges`, in offset order.
 
@@ -240,7 +255,7 @@ def rewritten_segments(
         objects,
         _folder(view),
         ranges,
-        cache=_manifests,
+        cache=cache,
         absent=lambda name: missing_object(objects, name, view.entry),
         by_segment=by_segment,
     )

@@ -18,6 +18,7 @@ from sparktxn import Producer, Store, read_arrow
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
+from sparktxn.log.keep.runs import ManifestCache
 from sparktxn.log.log import Log
 from sparktxn.maintenance.rewriting import folding
 from sparktxn.maintenance.rewriting.folding import Folder
@@ -73,6 +74,20 @@ def test_a_fold_merges_what_has_gathered_and_no_record_changes(world: World) -> 
     fold(folder)
     assert (len(files(world)), len(files(world, partition=1))) == (7, 1), "seven are too few"
     assert (world.rows("t"), world.rows("other")) == before
+
+
+def test_what_readers_have_in_memory_is_left_by_a_fold(world: World, monkeypatch: Any) -> None:
+    """A fold reads each manifest once; kept with those of readers, they grew by the age of the process."""
+    write(world, 70)
+    world.store.log.checkpoint()
+    kept: list[str] = []
+    monkeypatch.setattr(ManifestCache, "add", lambda _, key, segments: kept.append(key[1]))
+    view = world.store.log.known_view()
+    assert view.partitions["t", 0].sealed, "there is a manifest"
+    fold(folder_of(world))
+    assert kept == []
+    assert len(files(world)) == 1
+    assert kept, "a reader keeps it"
 
 
 def test_a_file_that_is_still_small_is_folded_with_what_came_since(world: World) -> None:

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="read
 _CPU_FACTOR = 1.5
 _OBJECTS_FACTOR = 1.25
 """Records of recent entries are kept, up to 16 MiB, which are not reached here: two objects for each entry."""
+_FOLDING_OBJECTS = 25 * 8_192
+"""What the segments take that a fold has read and not yet put into effect."""
 _MEMORY_FACTOR = 1.25
 """What allocators keep for later goes up and down by a tenth."""
 _OPTIONS = {"store.fsync": False}
@@ -63,6 +65,6 @@ def test_nothing_grows_with_age(tmp_path: Path, capsys: pytest.CaptureFixture[st
         early, late = run[1], run[4]
         assert late.threads <= early.threads, name
         assert late.descriptors <= early.descriptors, name
-        assert late.objects <= early.objects * _OBJECTS_FACTOR, name
+        assert late.objects <= early.objects * _OBJECTS_FACTOR + _FOLDING_OBJECTS, name
         assert late.resident_bytes <= early.resident_bytes * _MEMORY_FACTOR, name
         assert late.cpu_us_per_entry <= early.cpu_us_per_entry * _CPU_FACTOR, name

@@ -86,7 +86,7 @@ def _planned(objects: ObjectStore, view: PartitionView, settings: CompactSetting
     clean_end = max(known.end_offset if view.compacted else 0, view.log_start_offset)
     if clean_end >= view.last_stable_offset:
         return None
-    found = segments_between(objects, view, view.log_start_offset, view.last_stable_offset)
+    found = segments_between(objects, view, view.log_start_offset, view.last_stable_offset, cache=None)
     if not found:
         return None
     aborted = AbortedRanges(aborted_between(objects, view, found[0].base_offset, view.last_stable_offset))

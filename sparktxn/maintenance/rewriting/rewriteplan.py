@@ -159,7 +159,7 @@ class _Planner:
         """Yield the segments in offset order, each with whether an aborted transaction leaves something of it."""
         after = -1
         for start, end in self._parts():
-            found = segments_between(self._objects, self._partition, start, end)
+            found = segments_between(self._objects, self._partition, start, end, cache=None)
             if not found:
                 continue
             first = found[0].base_offset
