@@ -11,11 +11,13 @@ import pyarrow as pa
 from sparktxn import Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.halfmessage import rocketmq5
 from sparktxn.maintenance import apply_retention, compact, rewrite
 from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.process.clock import SystemClock
+from sparktxn.producer import PreparedTransaction
 
-__all__ = ["COLUMNS", "OPTIONS", "TYPED", "MergedHistory", "Row", "columns_of"]
+__all__ = ["COLUMNS", "DAY_MS", "OPTIONS", "PLAIN", "TYPED", "MergedHistory", "Row", "columns_of"]
 
 PARTITIONS: Final = 2
 KEYS: Final = 6
@@ -25,7 +27,10 @@ TYPED: Final = "typed"
 """A topic with declared columns, which become more."""
 KEYED: Final = "keyed"
 """A topic of keys and values that is compacted."""
-COLUMNS: Final = {TYPED: ("_partition", "_offset", "_entry"), KEYED: ("partition", "offset", "entry", "key", "value")}
+PLAIN: Final = "plain"
+"""A topic of keys and values that also takes half messages."""
+_RECORD: Final = ("partition", "offset", "entry", "key", "value")
+COLUMNS: Final = {TYPED: ("_partition", "_offset", "_entry"), KEYED: _RECORD, PLAIN: _RECORD}
 """What a row of the model has, the declared columns after these."""
 
 Row = tuple[Any, ...]
@@ -48,10 +53,18 @@ class Snapshot(NamedTuple):
     stable_ends: dict[tuple[str, int], int]
 
 
-class MergedHistory:
-    """Two topics that producers write to, and that are folded, rewritten, compacted and cut in between.
+class _NoAnswer(rocketmq5.TransactionChecker):
+    """Leaves each half message to the history."""
 
-    `seen` has the model of each view that a step left. `settings` are those of both topics.
+    def check(self, message: rocketmq5.Message) -> rocketmq5.TransactionResolution:
+        return rocketmq5.TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
+
+
+class MergedHistory:
+    """Three topics that producers write to, and that are folded, rewritten, compacted and cut in between.
+
+    `seen` has the model of each view that a step left. `settings` are those of all topics. Transactions are ended at
+    once, stay open, or are prepared; so are those of half messages.
     """
 
     settings: Mapping[str, str] = {}
@@ -63,21 +76,29 @@ class MergedHistory:
         self.rows: dict[Place, tuple[int, Written]] = {}
         self.pending: dict[str, dict[Place, Written]] = {}
         self.seen: dict[int, Snapshot] = {}
-        self.retained = self.compacted = 0
+        self.prepared: dict[str, PreparedTransaction] = {}
+        self.halves: list[tuple[rocketmq5.Transaction, dict[str, Any]]] = []
+        self.retained = self.compacted = self.committed_halves = self.committed_prepared = 0
         self.number = 0
         kept: dict[str, str | None] = {"retention.ms": str(DAY_MS), **self.settings}
         compaction = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0"}
         store.create_topic(TYPED, PARTITIONS, schema=pa.schema(self.columns), settings=kept)
         store.create_topic(KEYED, PARTITIONS, settings=kept | compaction | {"delete.retention.ms": str(2**50)})
+        store.create_topic(PLAIN, PARTITIONS, settings=kept)
         self.admin = AdminClient({"bootstrap.servers": store.uri})
         self.folder = Folder(store.log, 1 << 40, RewriteSettings(target_bytes=4_096, min_segments=2), pause_s=0)
         self.producers: dict[str, Producer] = {}
+        self.asker = rocketmq5.Producer(
+            rocketmq5.ClientConfiguration(store.uri, request_timeout=60), [PLAIN], _NoAnswer()
+        )
+        self.asker.startup()
         self._start()
 
     def step(self) -> None:
         """Do one thing, most often a write, and note what the view holds then."""
         actions = {
             self._write: 20,
+            self._half: 3,
             self._fold: 2,
             self._rewrite: 2,
             self._compact: 2,
@@ -92,6 +113,8 @@ class MergedHistory:
         """Add a column, write, fold, compact, rewrite and shorten what there is."""
         for name in [*self.pending]:
             self._commit(name)
+        while self.halves:
+            self._end_half()
         writes = [self._write] * 5
         for action in (self._add_column, *writes, self._fold, self._compact, self._rewrite, self._retain):
             action()
@@ -99,7 +122,7 @@ class MergedHistory:
 
     def note(self) -> None:
         """Note what the newest view holds."""
-        view = self.store.view([TYPED, KEYED])
+        view = self.store.view([*COLUMNS])
         ends = {place: partition.last_stable_offset for place, partition in view.partitions.items()}
         self.seen[view.entry] = Snapshot(tuple(field.name for field in self.columns), dict(self.rows), ends)
 
@@ -117,6 +140,7 @@ class MergedHistory:
         """Close the clients; what they have not committed is aborted."""
         for producer in self.producers.values():
             producer.close()
+        self.asker.shutdown()
         self.admin.close()
 
     def _start(self) -> None:
@@ -129,10 +153,13 @@ class MergedHistory:
     def _write(self) -> None:
         name = self.random.choice(sorted(self.producers))
         producer = self.producers[name]
+        if name in self.prepared:
+            self._end_prepared(name)
+            return
         if name not in self.pending:
             producer.begin_transaction()
             self.pending[name] = {}
-        topic, partition = self.random.choice((TYPED, KEYED)), self.random.randrange(PARTITIONS)
+        topic, partition = self.random.choice([*COLUMNS]), self.random.randrange(PARTITIONS)
         is_old = self.random.random() < 0.7
         rows = self._typed_rows() if topic == TYPED else self._keyed_rows()
         timestamp_ms = 1_000_000 + self.number if is_old else SystemClock().wall_ms()
@@ -154,9 +181,46 @@ class MergedHistory:
         elif chance < 0.65:
             producer.abort_transaction()
             del self.pending[name]
+        elif chance < 0.75:
+            self.prepared[name] = producer.prepare_transaction()
+
+    def _end_prepared(self, name: str) -> None:
+        if self.random.random() < 0.3:
+            self.producers[name].abort_transaction()
+            del self.pending[name], self.prepared[name]
+        else:
+            self._commit(name)
+            self.committed_prepared += 1
+
+    def _half(self) -> None:
+        """Send a half message, or end the transaction of one."""
+        if self.halves and self.random.random() < 0.6:
+            self._end_half()
+            return
+        row = self._keyed_rows()[0] | {"value": b"half %d" % self.number}
+        message = rocketmq5.Message()
+        message.topic, message.body, message.keys = PLAIN, row["value"], row["key"].decode()
+        transaction = self.asker.begin_transaction()
+        self.asker.send(message, transaction)
+        self.halves.append((transaction, row))
+
+    def _end_half(self) -> None:
+        transaction, row = self.halves.pop(self.random.randrange(len(self.halves)))
+        if self.random.random() < 0.3:
+            transaction.rollback()
+            return
+        before = [self._end(PLAIN, partition) for partition in range(PARTITIONS)]
+        transaction.commit()
+        entry = self.store.view([PLAIN]).entry
+        (partition,) = (number for number in range(PARTITIONS) if self._end(PLAIN, number) > before[number])
+        self.rows[PLAIN, partition, before[partition]] = entry, Written(row, is_old=False)
+        self.committed_halves += 1
 
     def _commit(self, name: str) -> None:
-        self.producers[name].commit_transaction()
+        if name in self.prepared:
+            self.producers[name].complete_transaction(self.prepared.pop(name))
+        else:
+            self.producers[name].commit_transaction()
         entry = self.store.view([TYPED]).entry
         self.rows |= {place: (entry, row) for place, row in self.pending.pop(name).items()}
 
@@ -199,7 +263,7 @@ class MergedHistory:
 
     def _delete(self) -> None:
         """Move a log start, often into a file."""
-        topic, number = self.random.choice((TYPED, KEYED)), self.random.randrange(PARTITIONS)
+        topic, number = self.random.choice([*COLUMNS]), self.random.randrange(PARTITIONS)
         partition = self.store.view([topic]).partitions[topic, number]
         start = self.random.randint(partition.log_start_offset, partition.last_stable_offset)
         for future in self.admin.delete_records([TopicPartition(topic, number, start)]).values():

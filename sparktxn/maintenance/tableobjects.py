@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -14,12 +14,14 @@ from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.tableformats import delta
+from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import TableState
 
 __all__ = [
     "WRONG_METADATA",
     "check_tables",
     "iceberg",
+    "iceberg_objects",
     "is_written",
     "metadata_object",
     "needed_entry",
@@ -108,6 +110,39 @@ def _past_iceberg(objects: ObjectStore, folder: str, version: int) -> Iterator[O
     except WRONG_METADATA as error:
         raise DamagedObject(folder + name, f"it does not say which objects it needs: {error}") from error
     yield from (listed[each] for each in past)
+
+
+def iceberg_objects(
+    objects: ObjectStore, version: TableVersion, whole: Callable[[], TableVersion], first: int
+) -> list[tuple[str, bytes]]:
+    """Return the objects of a version's Iceberg metadata, by name below the topic's folder; the last completes it.
+
+    Args:
+        objects: has the metadata of the version before, if it is there.
+        version: the version.
+        whole: returns it as one that has none before it.
+        first: the oldest version that can be read.
+
+    Raises:
+        ConfigurationError: the packages of Iceberg are not installed.
+        DamagedObject: the metadata of the version before is damaged.
+    """
+    folder, number = names.topic_folder(version.topic, version.topic_id), version.version
+    before = objects.get(folder + iceberg().metadata_name(number - 1)) if number else None
+    try:
+        previous = None if before is None else msgspec.json.decode(before)
+        if previous is not None and previous["location"] != version.location:
+            previous = None
+        found: list[tuple[str, bytes]] = iceberg().publication(
+            version if previous is not None or not number else whole(),
+            previous,
+            lambda name: metadata_object(objects, folder + name),
+            first=first,
+        )
+    except WRONG_METADATA as error:
+        name = folder + iceberg().metadata_name(number)
+        raise DamagedObject(name, f"it cannot be made from the version before it: {error}") from error
+    return found
 
 
 def metadata_object(objects: ObjectStore, name: str) -> bytes:

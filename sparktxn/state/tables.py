@@ -85,6 +85,7 @@ def _publish(delta: Delta, wanted: TableToPublish, command: PublishTables, conte
         location=wanted.location,
         columns=table.columns if table is not None else None,
         is_new_schema=False,
+        changed_version=table.changed_version if table is not None else 0,
         formats=table.formats if table is not None else (),
         kept=_kept(table, wanted, context),
         is_deleted=topic is None,
@@ -97,9 +98,13 @@ def _publish(delta: Delta, wanted: TableToPublish, command: PublishTables, conte
             is_new_schema=table is None or table.columns != topic.schema,
             formats=tuple(topic.settings[TABLE_FORMATS].split(",")),
         )
-    delta.put(shown)
-    for partition in range(shown.partition_count):
+    changed = [
         _publish_partition(delta, wanted, partition, is_deleted=shown.is_deleted)
+        for partition in range(shown.partition_count)
+    ]
+    if any(changed) or shown.is_new_schema:
+        shown = replace(shown, changed_version=shown.version)
+    delta.put(shown)
     return None
 
 
@@ -149,13 +154,15 @@ def _kept(table: TableState | None, wanted: TableToPublish, context: Context) ->
     return (*kept, KeptVersion(wanted.version, context.entry, context.timestamp_ms))
 
 
-def _publish_partition(delta: Delta, wanted: TableToPublish, partition: int, *, is_deleted: bool) -> None:
-    """Note the places of a partition's files, if the version changes them."""
+def _publish_partition(delta: Delta, wanted: TableToPublish, partition: int, *, is_deleted: bool) -> bool:
+    """Note the places of a partition's files, if the version changes them; return whether it does."""
     current = PublishedPlaces()
     if not is_deleted:
         located: PartitionSegments = delta.get(("segments", wanted.topic_id, partition))
         current = PublishedPlaces(wanted.log_starts[partition], located.rewritten)
     known: PublishedPartition | None = delta.get(("published", wanted.topic_id, partition))
     before = known.current if known is not None else PublishedPlaces()
-    if current != before:
-        delta.put(PublishedPartition(wanted.topic_id, partition, wanted.version, current, before))
+    if current == before:
+        return False
+    delta.put(PublishedPartition(wanted.topic_id, partition, wanted.version, current, before))
+    return True

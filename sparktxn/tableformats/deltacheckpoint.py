@@ -9,7 +9,7 @@ Removed files are not in it. Delta keeps them for engines that delete old files,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct, UnsetType
 from sparktxn.format.decodeguard import check_parquet
 from sparktxn.tableformats.deltaactions import Add, MetaData, Protocol, decode
 
-__all__ = ["checkpoint", "last_checkpoint"]
+__all__ = ["checkpoint", "checkpoint_files", "last_checkpoint"]
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
@@ -105,6 +105,24 @@ def checkpoint(previous: bytes | None, commits: Sequence[bytes]) -> bytes:
         raise ValueError("the commits do not begin with the metadata of a table, and there is no checkpoint before")
     files = _files(list(changes.added.values()))
     return _encode(header, files if kept is None else pa.concat_tables([kept, files]))
+
+
+def checkpoint_files(data: bytes) -> Iterator[Add]:
+    """Yield the files that a checkpoint has.
+
+    Raises:
+        ValueError: it cannot be decoded.
+    """
+    _, files = _decode(data, ())
+    for row in files.to_pylist():
+        yield Add(
+            path=row["path"],
+            partition_values=dict(row["partitionValues"]),
+            size=row["size"],
+            modification_time=row["modificationTime"],
+            data_change=False,
+            stats=row["stats"],
+        )
 
 
 class _Changes:

@@ -16,11 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from sparktxn.format.names import PARTITION_COLUMN
+from sparktxn.tableformats.icebergfiles import IcebergFiles
 from sparktxn.tableformats.icebergmanifests import Snapshot, decode_list, encode_list, manifests
 from sparktxn.tableformats.icebergschema import PARTITION_ID, last_column_id, name_mapping, schema_of
 from sparktxn.tableformats.version import TableFile, TableVersion
 
-__all__ = ["VERSION_HINT", "list_name", "metadata_name", "past_names", "publication", "version_hint"]
+__all__ = ["VERSION_HINT", "IcebergFiles", "list_name", "metadata_name", "past_names", "publication", "version_hint"]
 
 _FOLDER: Final = "metadata/"
 

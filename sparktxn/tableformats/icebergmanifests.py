@@ -19,7 +19,8 @@ from sparktxn.tableformats.icebergavro import ENTRY, LIST, decode_file, encode_f
 from sparktxn.tableformats.icebergschema import OFFSET_ID, TIMESTAMP_ID
 from sparktxn.tableformats.version import TableFile
 
-__all__ = ["FULL_FILES", "MERGED_MANIFESTS", "Entry", "Manifest", "Snapshot", "decode_list", "encode_list", "manifests"]
+__all__ = ["FULL_FILES", "MERGED_MANIFESTS", "Entry", "Manifest", "Snapshot", "decode_list", "encode_list", "is_live"]
+__all__ += ["manifests"]
 
 FULL_FILES: Final = 512
 """A manifest of so many files is not merged. One that is written has less than twice as many."""
@@ -172,7 +173,12 @@ def _entries(snapshot: Snapshot, manifest: Manifest) -> list[Entry]:
     if len(data) != manifest.listed["manifest_length"]:
         raise ValueError(f"{name} has {len(data)} bytes, and not the {manifest.listed['manifest_length']} of the list")
     _, entries = decode_file(ENTRY, data)
-    return [entry for entry in entries if entry["status"] != _DELETED]
+    return [entry for entry in entries if is_live(entry)]
+
+
+def is_live(entry: Mapping[str, Any]) -> bool:
+    """Return whether a file of a manifest is in the table: others have been removed by the snapshot that wrote it."""
+    return bool(entry["status"] != _DELETED)
 
 
 def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

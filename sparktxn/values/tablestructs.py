@@ -23,7 +23,8 @@ class TableState(Struct, frozen=True, gc=False, tag="table", forbid_unknown_fiel
 
     `name` and `partition_count` are the topic's, `formats` those of its setting. `columns` are the declared ones that
     the version has; None for Kafka's record. `is_new_schema` is True if the version before has other ones, or there is
-    none. `entry_before` is the entry that the version before shows, or 0. `location` is the address of the topic's
+    none. `changed_version` is the newest version with other files or columns than the one before it.
+    `entry_before` is the entry that the version before shows, or 0. `location` is the address of the topic's
     folder for other engines. `kept` has the oldest version that can be read, the newest one, and some between them:
     all from the oldest on can be read. `is_deleted` is True once the topic is gone, and the table is empty.
     """
@@ -39,6 +40,7 @@ class TableState(Struct, frozen=True, gc=False, tag="table", forbid_unknown_fiel
     location: str
     columns: Columns | None
     is_new_schema: bool
+    changed_version: Natural
     formats: tuple[str, ...]
     kept: tuple[KeptVersion, ...]
     is_deleted: bool = False
@@ -50,9 +52,12 @@ class TableState(Struct, frozen=True, gc=False, tag="table", forbid_unknown_fiel
 
     @property
     def needs_entry(self) -> int | None:
-        """The entry from which on the log must be kept, for older versions than the newest; None if there is none."""
+        """The entry from which on the log must be kept, for versions with other files than the newest one has.
+
+        None if there is none.
+        """
         oldest = self.kept[0]
-        return oldest.published_entry if oldest.version < self.version else None
+        return oldest.published_entry if oldest.version < self.changed_version else None
 
 
 class PublishedPlaces(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):

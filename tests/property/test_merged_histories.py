@@ -58,6 +58,8 @@ def test_every_view_of_a_history_has_its_models_rows() -> None:
     # What the history is for has happened.
     assert history.retained
     assert history.compacted
+    assert history.committed_halves
+    assert history.committed_prepared
     assert merged
     assert len(history.seen[max(history.seen)].columns) > 1
 

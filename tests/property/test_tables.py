@@ -12,10 +12,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from sparktxn import Store
-from sparktxn.maintenance.publishing.publish import publish_tables
+from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from sparktxn.maintenance import vacuum, verify
+from sparktxn.maintenance.publishing.publish import PublishedTable, publish_tables
 from tests.deltareader import DeltaVersions
 from tests.icebergreader import IcebergVersions
-from tests.mergedhistory import COLUMNS, OPTIONS, TYPED, MergedHistory, Row, columns_of
+from tests.mergedhistory import COLUMNS, DAY_MS, OPTIONS, TYPED, MergedHistory, Row, columns_of
 from tests.seeds import seed_of
 
 NAMES: Final = {"_partition": "kafka_partition", "partition": "kafka_partition"}
@@ -38,23 +40,53 @@ class PublishedHistory(MergedHistory):
     def __init__(self, store: Store, seed: int) -> None:
         super().__init__(store, seed)
         self.versions: list[Published] = []
+        self.vacuumed = 0
         self.topics = {topic.name: topic.topic_id for topic in store.topics()}
 
     def step(self) -> None:
         super().step()
-        if self.random.random() < 0.2:
+        chance = self.random.random()
+        if chance < 0.2:
             self.publish()
+        elif chance < 0.25:
+            self.vacuum()
+
+    def vacuum(self) -> None:
+        """Shorten the history of some tables, and delete what may go; the versions that are promised stay whole."""
+        short = self.random.sample([*COLUMNS], self.random.randrange(len(COLUMNS) + 1))
+        self._keep_history(short, 0)
+        self.publish()
+        vacuum(self.store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
+        self._keep_history(short, DAY_MS)
+        with self.store.log.known() as state:
+            first = {table.name: table.kept[0].version for table in state.tables()}
+        promised = [each for each in self.versions if each.version >= first[each.topic]]
+        self.vacuumed += len(self.versions) - len(promised)
+        self.versions = promised
+        self.check(promised)
+
+    def _keep_history(self, topics: list[str], history_ms: int) -> None:
+        for topic in topics:
+            entry = ConfigEntry("table.history.ms", str(history_ms), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+            self.admin.incremental_alter_configs([resource])[resource].result()
 
     def publish(self) -> None:
         """Publish one topic or both, and check what engines read."""
-        self.note()
         topics = self.random.choice([None, None, *([name] for name in COLUMNS)])
+        self._publish(topics)
+        # Where the history is short, a version without a change lets go of those before.
+        assert not any(table.added_files or table.removed_files for table in self._publish(topics))
+        assert self._publish(topics) == ()
+
+    def _publish(self, topics: list[str] | None) -> tuple[PublishedTable, ...]:
+        self.note()
         report = publish_tables(self.store, topics)
         assert not report.overtaken
         found = [Published(table.topic, table.version, report.entry) for table in report.tables]
         self.versions += found
         self.check(found)
-        assert publish_tables(self.store, topics).tables == ()
+        return report.tables
 
     def check(self, versions: list[Published]) -> None:
         for each in versions:
@@ -95,6 +127,7 @@ def run(path: Path, seed: int, steps: int) -> PublishedHistory:
             history.finish()
             history.publish()
             history.check(history.versions)
+            assert verify(store).problems == ()
             return history
         finally:
             history.close()
@@ -105,6 +138,9 @@ def test_every_version_of_a_table_has_the_rows_of_its_entry(tmp_path: Path) -> N
     # What the history is for has happened.
     assert history.retained
     assert history.compacted
+    assert history.committed_halves
+    assert history.committed_prepared
+    assert history.vacuumed
     assert len({each.version for each in history.versions if each.topic == TYPED}) > 3
     assert len(history.seen[max(history.seen)].columns) > 1
 

@@ -3,7 +3,8 @@
 The log is replayed from the horizon: numbers, chain, checksums, and every command by the state machine. Each checkpoint
 must hold what the replay gives, with its manifests and indexes. Every object that a view from the horizon on may read
 must exist and hold what the log says. It is what a vacuum keeps and a copy has; `marking.py` finds it for all three.
-Segments of the newest view are decoded too. Nothing is written, and nothing is repaired: `repair.py` does that.
+Segments of the newest view are decoded too. Each version of a table that is promised must name files that exist.
+Nothing is written, and nothing is repaired: `repair.py` does that.
 
 Not checked is what decides nothing: hints, intents, signs of life, and what a vacuum is going to delete.
 
@@ -44,6 +45,7 @@ from sparktxn.maintenance.checking.segmentcheck import (
     stored_segment,
     tasks_of,
 )
+from sparktxn.maintenance.checking.tablecheck import table_problems
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
 from sparktxn.maintenance.overtaken import check_not_overtaken, in_attempts
 from sparktxn.maintenance.reachable import Head, Marks, find_checksums, heads_in, mark
@@ -174,6 +176,7 @@ class _Verification:
             self._check_not_overtaken()
             if self._read_records:
                 checked = self._checked(tasks, run)
+            self._found.problems += table_problems(self._store.log, self._topic_ids)
         except _Damaged:
             pass
         except (DamagedObject, FormatVersionError) as damaged:

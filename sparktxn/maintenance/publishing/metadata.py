@@ -9,25 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
-from uuid import UUID, uuid5
-
-import msgspec
-from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
-from sparktxn.maintenance.publishing.tablefiles import all_files, changed_files
+from sparktxn.maintenance.tablefiles import newest_version, whole_version
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.tableformats import delta
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState
 
 __all__ = ["write_metadata"]
-
-_TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
-"""The namespace of tables' ids."""
 
 _CHECKPOINT_VERSIONS: Final = 100
 """A Delta table gets a checkpoint after so many versions: a reader reads at most so many commits after it."""
@@ -40,33 +33,13 @@ def write_metadata(log: Log, table: TableState, published: Sequence[PublishedPar
         DamagedObject: an object that it is made from is missing or damaged, or has other bytes than it must have.
         StoreUnavailable: the store did not take an object; another call goes on.
     """
-    added, removed = changed_files(log.objects, table, published)
-    version = TableVersion(
-        topic=table.name,
-        topic_id=table.topic_id,
-        table_id=str(uuid5(_TABLES, f"{log.store_id}/{table.topic_id}")),
-        location=table.location,
-        columns=table.columns,
-        is_new_schema=table.is_new_schema,
-        version=table.version,
-        entry=table.entry,
-        published_entry=table.published_entry,
-        timestamp_ms=table.timestamp_ms,
-        added=tuple(added),
-        removed=tuple(removed),
-    )
-    whole = partial(_whole, log, table, published, version)
+    version = newest_version(log.objects, log.store_id, table, published)
+    whole = partial(whole_version, log.objects, table, published, version)
     if "delta" in table.formats:
         _Delta(log, version).write(whole, table.kept[0].version)
     if "iceberg" in table.formats:
         _Iceberg(log, version).write(whole, table.kept[0].version)
     return version
-
-
-def _whole(log: Log, table: TableState, published: Sequence[PublishedPartition], version: TableVersion) -> TableVersion:
-    """Return the version as one that has none before it."""
-    files = tuple(all_files(log.objects, table, published))
-    return replace(version, is_new_schema=True, added=files, removed=())
 
 
 class _Folder:
@@ -138,17 +111,7 @@ class _Iceberg(_Folder):
 
     def write(self, whole: Callable[[], TableVersion], first: int) -> None:
         """Write manifests, the list of them and the metadata, in this order; then the hint."""
-        iceberg, number = tableobjects.iceberg(), self._version.version
-        before = self._get(iceberg.metadata_name(number - 1)) if number else None
-        try:
-            previous = None if before is None else msgspec.json.decode(before)
-            if previous is not None and previous["location"] != self._version.location:
-                previous = None
-            version = self._version if previous is not None or not number else whole()
-            objects = iceberg.publication(version, previous, self._read, first=first)
-        except tableobjects.WRONG_METADATA as error:
-            name = self._folder + iceberg.metadata_name(number)
-            raise DamagedObject(name, f"it cannot be made from the version before it: {error}") from error
-        for name, data in objects:
+        for name, data in tableobjects.iceberg_objects(self._log.objects, self._version, whole, first):
             self._put(name, data)
-        self._log.objects.put(self._folder + iceberg.VERSION_HINT, iceberg.version_hint(number))
+        iceberg = tableobjects.iceberg()
+        self._log.objects.put(self._folder + iceberg.VERSION_HINT, iceberg.version_hint(self._version.version))

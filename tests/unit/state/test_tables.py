@@ -171,6 +171,7 @@ def test_a_version_shows_no_older_entry_than_the_one_before(published: Published
 def test_versions_below_the_first_are_not_kept_and_of_many_every_second_one_stays(published: Published) -> None:
     published.log.submit(published.command())
     assert published.table().needs_entry is None
+    published.rewrite(6, 10)
     for version in range(1, 130):
         published.log.submit(published.command(f"next {version}", version=version))
     kept = [each.version for each in published.table().kept]
@@ -183,6 +184,19 @@ def test_versions_below_the_first_are_not_kept_and_of_many_every_second_one_stay
     published.log.submit(published.command("last", version=131, first_version=131))
     assert [each.version for each in published.table().kept] == [131]
     assert published.table().needs_entry is None
+
+
+def test_the_log_is_kept_for_versions_with_other_files_alone(published: Published) -> None:
+    """A version that changes nothing kept it for the one before, so that each publication led to another one."""
+    published.log.submit(published.command())
+    first = published.table().kept
+    published.log.submit(published.command("same", version=1))
+    assert (published.table().changed_version, published.table().needs_entry) == (0, None)
+    published.rewrite(6, 10)
+    published.log.submit(published.command("other", version=2))
+    assert (published.table().changed_version, published.table().needs_entry) == (2, first[0].published_entry)
+    published.log.submit(published.command("same again", version=3, first_version=2))
+    assert (published.table().changed_version, published.table().needs_entry) == (2, None)
 
 
 def test_a_deleted_topic_ends_with_an_empty_version(published: Published) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
+from uuid import UUID, uuid5
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from sparktxn.format import names
 from sparktxn.format.schema import offset_column, stored_schema
 from sparktxn.log.keep.runs import ManifestCache, rewritten_segments_of
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.tableformats.version import TableFile
+from sparktxn.tableformats.version import TableFile, TableVersion
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import (
     PublishedPartition,
@@ -30,17 +31,49 @@ from sparktxn.values.structs import (
 # Planning, checking and writing a version ask for the same manifests, and the next version for these again.
 _manifests: Final = ManifestCache(8 << 20)
 
-__all__ = ["all_files", "changed_files", "cut_files", "new_ranges"]
+__all__ = ["cut_files", "new_ranges", "newest_version", "whole_version"]
+
+_TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
+"""The namespace of tables' ids."""
 
 
-def changed_files(
-    objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]
-) -> tuple[list[TableFile], list[TableFile]]:
-    """Return the files that the newest version of a table adds, and those that it removes, by path.
+def newest_version(
+    objects: ObjectStore, store_id: str, table: TableState, published: Sequence[PublishedPartition]
+) -> TableVersion:
+    """Return the newest version of a table: it follows from the log.
 
     Raises:
         DamagedObject: a manifest is missing or damaged, or a file has rows that are not in the table.
     """
+    added, removed = _changed_files(objects, table, published)
+    return TableVersion(
+        topic=table.name,
+        topic_id=table.topic_id,
+        table_id=str(uuid5(_TABLES, f"{store_id}/{table.topic_id}")),
+        location=table.location,
+        columns=table.columns,
+        is_new_schema=table.is_new_schema,
+        version=table.version,
+        entry=table.entry,
+        published_entry=table.published_entry,
+        timestamp_ms=table.timestamp_ms,
+        added=tuple(added),
+        removed=tuple(removed),
+    )
+
+
+def whole_version(
+    objects: ObjectStore, table: TableState, published: Sequence[PublishedPartition], version: TableVersion
+) -> TableVersion:
+    """Return the newest version of a table as one that has none before it; the errors are those of `newest_version`."""
+    files = tuple(_all_files(objects, table, published))
+    return replace(version, is_new_schema=True, added=files, removed=())
+
+
+def _changed_files(
+    objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]
+) -> tuple[list[TableFile], list[TableFile]]:
+    """Return the files that the newest version of a table adds, and those that it removes, by path."""
     added: list[TableFile] = []
     removed: list[TableFile] = []
     for each in published:
@@ -51,8 +84,8 @@ def changed_files(
     return sorted(added, key=_path), sorted(removed, key=_path)
 
 
-def all_files(objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]) -> list[TableFile]:
-    """Return the files of the newest version of a table, by path; the errors are those of `changed_files`."""
+def _all_files(objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]) -> list[TableFile]:
+    """Return the files of the newest version of a table, by path."""
     found: list[TableFile] = []
     for each in published:
         found += _files(objects, table, each.partition, each.current, each.current.ranges).values()
