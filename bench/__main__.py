@@ -24,6 +24,7 @@ _NAMES = (
     "vacuuming",
     "jobs",
     "folding",
+    "tables",
     "spark",
     "microbatches",
     "digests",

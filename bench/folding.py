@@ -30,11 +30,11 @@ from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.producer import Producer
 from sparktxn.store import Store, read_task
 
-__all__ = ["measure"]
+__all__ = ["BYTES_PER_MINUTE", "Rate", "asked", "measure", "together", "writer"]
 
 _OPTIONS = {"store.fsync": "false", "checkpoint.fold.bytes.per.minute": "0"}
 _AT_ONCE = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}
-_BYTES_PER_MINUTE = 134_217_728
+BYTES_PER_MINUTE = 134_217_728
 _TRANSACTIONS = 5_000
 _PAUSE_S = 2.0
 _TURN = 250
@@ -81,7 +81,7 @@ class _Written(_Opened):
         self.seconds = 0.0
         self.store.create_topic("t", 1)
         if pause_s is not None:
-            self.store.log.on_checkpoint = Folder(self.store.log, _BYTES_PER_MINUTE, pause_s=pause_s).after_checkpoint
+            self.store.log.on_checkpoint = Folder(self.store.log, BYTES_PER_MINUTE, pause_s=pause_s).after_checkpoint
         self.producer = Producer({"bootstrap.servers": folder, "transactional.id": "writer", **_OPTIONS})
         self.producer.init_transactions()
 
@@ -164,9 +164,10 @@ def _named(transactions: int) -> str:
 
 
 @contextmanager
-def _writer(folder: str, bytes_per_minute: int) -> Iterator[subprocess.Popen[str]]:
+def writer(folder: str, bytes_per_minute: int, formats: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Start a process of `bench.folding_driver`, and kill it in the end."""
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.folding_driver", folder, str(bytes_per_minute)],
+        [sys.executable, "-m", "bench.folding_driver", folder, str(bytes_per_minute), formats],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -177,7 +178,7 @@ def _writer(folder: str, bytes_per_minute: int) -> Iterator[subprocess.Popen[str
             process.kill()
 
 
-class _Rate(NamedTuple):
+class Rate(NamedTuple):
     """What a writer has committed: how many, in how many seconds, and with how many of a processor."""
 
     commits: int
@@ -188,44 +189,45 @@ class _Rate(NamedTuple):
         return f"{self.commits / self.seconds:,.0f}/s, {1_000 * self.cpu_s / self.commits:.2f} ms of a processor"
 
 
-def _asked(writer: subprocess.Popen[str], what: str, number: float) -> _Rate:
+def asked(process: subprocess.Popen[str], what: str, number: float) -> Rate:
     """Let a writer commit so many transactions, or for so many seconds."""
-    assert writer.stdin is not None
-    assert writer.stdout is not None
-    print(what, number, file=writer.stdin, flush=True)
-    commits, seconds, cpu_s = writer.stdout.readline().split()
-    return _Rate(int(commits), float(seconds), float(cpu_s))
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(what, number, file=process.stdin, flush=True)
+    commits, seconds, cpu_s = process.stdout.readline().split()
+    return Rate(int(commits), float(seconds), float(cpu_s))
 
 
-def _in_turns(aged: subprocess.Popen[str]) -> tuple[_Rate, _Rate]:
+def _in_turns(aged: subprocess.Popen[str]) -> tuple[Rate, Rate]:
     """Let the writer and a fresh one without folding commit in turns; the writer and its folds stand still meanwhile.
 
     A fold is a burst. So what is compared are the sums of all turns, and not the turns.
     """
     turns = []
-    with temporary_folder() as folder, _writer(folder, 0) as fresh:
+    with temporary_folder() as folder, writer(folder, 0) as fresh:
         os.kill(aged.pid, signal.SIGSTOP)
-        _asked(fresh, "commits", _WARM)
+        asked(fresh, "commits", _WARM)
         for _ in range(_TURNS):
-            other = _asked(fresh, "seconds", _TURN_S)
+            other = asked(fresh, "seconds", _TURN_S)
             os.kill(aged.pid, signal.SIGCONT)
-            turns.append((_asked(aged, "seconds", _TURN_S), other))
+            turns.append((asked(aged, "seconds", _TURN_S), other))
             os.kill(aged.pid, signal.SIGSTOP)
         os.kill(aged.pid, signal.SIGCONT)
-    return _together([ours for ours, _ in turns]), _together([theirs for _, theirs in turns])
+    return together([ours for ours, _ in turns]), together([theirs for _, theirs in turns])
 
 
-def _together(rates: list[_Rate]) -> _Rate:
-    return _Rate(sum(one.commits for one in rates), sum(one.seconds for one in rates), sum(one.cpu_s for one in rates))
+def together(rates: list[Rate]) -> Rate:
+    """Return the sum of what was committed in turns."""
+    return Rate(sum(one.commits for one in rates), sum(one.seconds for one in rates), sum(one.cpu_s for one in rates))
 
 
 def _aged() -> Iterator[Figure]:
     """What a writer that folds commits at some ages, against fresh ones that do not; and what it leaves to readers."""
     with temporary_folder() as folder:
         commits = 0
-        with _writer(f"{folder}/folded", _BYTES_PER_MINUTE) as aged:
+        with writer(f"{folder}/folded", BYTES_PER_MINUTE) as aged:
             for age in _AGES:
-                commits += _asked(aged, "commits", max(1, age - commits)).commits
+                commits += asked(aged, "commits", max(1, age - commits)).commits
                 ours, theirs = _in_turns(aged)
                 commits += ours.commits
                 name = f"a writer with folding after {age:,} entries"

@@ -15,11 +15,14 @@ from bench.records import topic_store
 __all__ = ["main"]
 
 
-def main(folder: str, bytes_per_minute: str) -> None:
-    """Write to a new store at `folder`, whose small segments are folded at so many bytes per minute (0: never)."""
+def main(folder: str, bytes_per_minute: str, formats: str = "") -> None:
+    """Write to a new store at `folder`, whose small segments are folded at so many bytes per minute (0: never).
+
+    With `formats` the topic is a table, which the process publishes.
+    """
     options = {"store.fsync": "false", "checkpoint.fold.bytes.per.minute": bytes_per_minute}
     # The store stays open, so that the log and its folds live as long as the process.
-    with topic_store(folder, 1, **options):
+    with topic_store(folder, 1, settings={"table.formats": formats} if formats else {}, **options):
         commit = producing(folder, 1, "false", **{"checkpoint.fold.bytes.per.minute": bytes_per_minute})
         for line in sys.stdin:
             what, number = line.split()

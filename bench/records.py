@@ -66,8 +66,8 @@ def temporary_folder(parent: str | None = None) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def topic_store(folder: str, partitions: int, **options: str) -> Store:
+def topic_store(folder: str, partitions: int, *, settings: dict[str, str] | None = None, **options: str) -> Store:
     """A new store with topic ``t``."""
     store = Store.open(folder, options=options, create=True)
-    store.create_topic("t", partitions)
+    store.create_topic("t", partitions, settings=settings or {})
     return store

@@ -16,7 +16,15 @@ from sparktxn.log.follow.heads import read_part
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
-from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState, SegmentRef, StateRecord, StoreState
+from sparktxn.values.structs import (
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    RewrittenRange,
+    SegmentRef,
+    StateRecord,
+    StoreState,
+)
 
 __all__ = ["RECORDS", "fill_with_segments"]
 
@@ -26,8 +34,12 @@ _RUN = 10_000
 _TIME_MS = 1_700_000_000_000
 
 
-def fill_with_segments(store: Store, topic: str, segments: int, *, files: bool = False) -> None:
+def fill_with_segments(
+    store: Store, topic: str, segments: int, *, files: bool = False, is_merged: bool = False
+) -> None:
     """Have each partition of an empty topic hold `segments` committed segments, in sealed runs; close `store` after it.
+
+    If they are `is_merged`, a rewrite has made them, each a file of its own.
 
     The last checkpoint's state becomes the horizon's, so that no replay asks for the entries. With `files` each segment
     has a file of one byte: enough to list and to delete, not to read.
@@ -50,7 +62,10 @@ def fill_with_segments(store: Store, topic: str, segments: int, *, files: bool =
     for index, (part, ref) in enumerate(sorted(head.parts.items())):
         if not part.startswith((SEGMENTS_PREFIX, "partitions/", "store")):
             continue
-        records = [_filled(objects, ids, folders, record, segments, head.entry) for record in read_part(objects, ref)]
+        records = [
+            _filled(objects, ids, folders, record, segments, head.entry, is_merged=is_merged)
+            for record in read_part(objects, ref)
+        ]
         data = encode_part(records)
         name = names.checkpoint_part(head.entry, token, index)
         objects.put_if_absent(name, data)
@@ -72,6 +87,8 @@ def _filled(
     record: StateRecord,
     segments: int,
     entry: int,
+    *,
+    is_merged: bool,
 ) -> StateRecord:
     """Return a record as it is once the segments are there, after writing the manifests that it names."""
     if isinstance(record, StoreState):
@@ -81,15 +98,18 @@ def _filled(
     if not isinstance(record, PartitionSegments) or (record.topic_id, record.partition) not in folders:
         return record
     folder = folders[record.topic_id, record.partition]
-    found = list(_segments(entry, segments))
-    runs = [found[first : first + _RUN] for first in range(0, segments, _RUN)]
-    return replace(record, sealed=tuple(_run(objects, ids, folder, run, entry) for run in runs))
+    found = list(_segments(entry, segments, "offsets.parquet" if is_merged else "parquet"))
+    runs = [_run(objects, ids, folder, found[first : first + _RUN], entry) for first in range(0, segments, _RUN)]
+    if not is_merged:
+        return replace(record, sealed=tuple(runs))
+    ranges = [RewrittenRange(run.base_offset, run.end_offset, entry, run) for run in runs]
+    return replace(record, rewritten=tuple(ranges))
 
 
-def _segments(entry: int, count: int) -> Iterator[SegmentRef]:
+def _segments(entry: int, count: int, suffix: str = "parquet") -> Iterator[SegmentRef]:
     for number in range(count):
         yield SegmentRef(
-            name=names.segment_file(entry - 1, f"{number:020d}", "parquet"),
+            name=names.segment_file(entry - 1, f"{number:020d}", suffix),
             base_offset=number * RECORDS,
             record_count=RECORDS,
             size_bytes=_SIZE_BYTES,

@@ -20,6 +20,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.tableformats.version import TableFile, TableVersion
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import (
+    ManifestRef,
     PublishedPartition,
     PublishedPlaces,
     RewrittenRange,
@@ -31,10 +32,15 @@ from sparktxn.values.structs import (
 # Planning, checking and writing a version ask for the same manifests, and the next version for these again.
 _manifests: Final = ManifestCache(8 << 20)
 
-__all__ = ["cut_files", "new_ranges", "newest_version", "whole_version"]
+__all__ = ["cut_files", "keep_manifest", "new_ranges", "newest_version", "whole_version", "without_offsets"]
 
 _TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
 """The namespace of tables' ids."""
+
+
+def keep_manifest(objects: ObjectStore, folder: str, run: ManifestRef, segments: Sequence[SegmentRef]) -> None:
+    """Keep the manifest of a run in memory, which this process has just written into a partition's folder."""
+    _manifests.keep(objects, folder, run, segments)
 
 
 def newest_version(
@@ -144,6 +150,19 @@ def cut_files(
         if not folder.is_whole(name, segments, start):
             found.setdefault(name, segments[0].base_offset)
     return found
+
+
+def without_offsets(
+    objects: ObjectStore, topic: TopicState, partition: int, places: PublishedPlaces, ranges: Sequence[RewrittenRange]
+) -> list[int]:
+    """Return where the segments of `ranges` begin whose files do not say the offsets of rows: of earlier versions.
+
+    Raises:
+        DamagedObject: a manifest is missing or damaged.
+    """
+    folder = _Folder(objects, topic.name, topic.topic_id, partition, topic.schema)
+    found = (segments[0] for _, segments in folder.files(places.log_start_offset, ranges))
+    return [first.base_offset for first in found if not first.has_offset_column]
 
 
 class _Folder(NamedTuple):

@@ -83,12 +83,19 @@ class _Amount(NamedTuple):
 
 
 def committed_between(
-    objects: ObjectStore, view: PartitionView, after_entry: int, to_entry: int, *, by_segment: bool = True
+    objects: ObjectStore,
+    view: PartitionView,
+    after_entry: int,
+    to_entry: int,
+    *,
+    by_segment: bool = True,
+    with_rewritten: bool = True,
 ) -> list[tuple[int, SegmentRef]]:
     """Return the segments that entries `after_entry` + 1 to `to_entry` committed, with that entry, in offset order.
 
     Of sealed runs only the manifests are loaded that may name such a segment. Unless `by_segment`, those that follow
-    each other in a merged file are one `FilePart`, with the last of their entries.
+    each other in a merged file are one `FilePart`, with the last of their entries. Those of rewritten ranges are left
+    out unless `with_rewritten`.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
@@ -100,7 +107,7 @@ def committed_between(
     segments = current_segments(objects, view, runs)
     segments += not_rewritten(view.segments, view.rewritten)
     rewritten = [each for each in view.rewritten if _may_name(each.run, after_entry, to_entry, ())]
-    if rewritten:
+    if rewritten and with_rewritten:
         segments += _rewritten_between(objects, view, rewritten, after_entry, to_entry, by_segment=by_segment)
         segments.sort(key=attrgetter("base_offset"))
     ranges = CommittedRanges(committed)

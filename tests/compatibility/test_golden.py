@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from sparktxn import Producer, Store, merged_files
+from sparktxn import Producer, Store, merged_files, read_arrow
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from sparktxn.maintenance import publish_tables, verify
 from tests.compatibility.independent_reader import StoreReader
 from tests.compatibility.make_golden import EMPTY, GOLDEN, ISOLATIONS, MEMBERS, contents
+from tests.deltareader import DeltaVersions
 from tests.mergedrows import check_merged_rows
 
 STORES = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
@@ -71,6 +74,27 @@ def test_merged_files_are_read_with_and_without_a_column_of_offsets(
             assert {file.task.segments[0].name for file in files} >= {
                 file for file in shared if file.endswith(".offsets.parquet")
             } & {segment.name for task in tasks for segment in task.segments}
+
+
+@pytest.mark.parametrize("name", ["format-1", "format-1-inline", "format-1-offsets"])
+def test_topics_become_tables(tmp_path: Path, name: str) -> None:
+    """Merged files of earlier versions have no offsets: these are written anew."""
+    copy = shutil.copytree(GOLDEN / name, tmp_path / name)
+    topics = ["orders", "prices"]
+    with Store.open(str(copy)) as store, AdminClient({"bootstrap.servers": str(copy)}) as admin:
+        for topic in topics:
+            entry = ConfigEntry("table.formats", "delta", incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+            admin.incremental_alter_configs([resource])[resource].result()
+        report = publish_tables(store)
+        assert [table.topic for table in report.tables] == topics
+        for topic, state in store.view(topics).topics.items():
+            versions = DeltaVersions(store.log.objects, f"topics/{topic}-{state.topic_id}/")
+            read = read_arrow(store, topic, columns=["partition", "offset", "value"], as_of=report.entry).read_all()
+            expected = [(topic, row["partition"], row["offset"], row["value"]) for row in read.to_pylist()]
+            assert versions.rows(0, topic) == sorted(expected)
+            assert all(file.endswith(".offsets.parquet") for file in versions.files(0))
+        assert not verify(store, topics).problems
 
 
 def test_one_has_inline_records_also_below_its_horizon() -> None:

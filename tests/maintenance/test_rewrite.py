@@ -424,9 +424,9 @@ def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_PER_TASK", 3)
     asked: list[tuple[int, int]] = []
 
-    def noted(objects: Any, view: Any, start: int, end: int) -> list[SegmentRef]:
+    def noted(objects: Any, view: Any, start: int, end: int, **keywords: Any) -> list[SegmentRef]:
         asked.append((start, end))
-        return segments_between(objects, view, start, end)
+        return segments_between(objects, view, start, end, **keywords)
 
     monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan.segments_between", noted)
     log = world.store.log

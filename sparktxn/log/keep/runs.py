@@ -64,6 +64,14 @@ class ManifestCache:
                 _, oldest = self._manifests.popitem(last=False)
                 self._segment_count -= len(oldest)
 
+    def keep(self, objects: ObjectStore, folder: str, run: ManifestRef, segments: Sequence[SegmentRef]) -> None:
+        """Hold the segments of a run in a partition's folder, as if its manifest had been read."""
+        self.add(_key(objects, folder, run, by_segment=True), tuple(segments))
+
+
+def _key(objects: ObjectStore, folder: str, run: ManifestRef, *, by_segment: bool) -> _Key:
+    return objects.uri, names.manifest(folder, run.folder), run.checksum, by_segment
+
 
 def _absent(name: str) -> StoreError:
     return DamagedObject(name, "a sealed run names it and it does not exist")
@@ -83,7 +91,7 @@ def segments_of(
     Raises:
         DamagedObject: a manifest is not the one that the state names; or, unless `absent` says otherwise, is missing.
     """
-    keys = [(objects.uri, names.manifest(folder, run.folder), run.checksum, run not in joined_runs) for run in runs]
+    keys = [_key(objects, folder, run, by_segment=run not in joined_runs) for run in runs]
     found = {key: cache.get(key) if cache is not None else None for key in keys}
     # What is left of a rewritten run may be two ranges of it.
     missing = {key: run for run, key in zip(runs, keys, strict=True) if found[key] is None}

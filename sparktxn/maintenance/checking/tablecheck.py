@@ -62,7 +62,7 @@ def _tables(log: Log) -> list[int]:
 
 
 def _problems(log: Log, topic_id: int, copied_entry: int) -> list[Problem]:
-    """Return the problems of one table, of a moment in which nobody has published it."""
+    """Return the problems of one table, of a moment in which no process has published it."""
     found: list[Problem] = []
     for _ in range(_ATTEMPTS):
         with log.known() as state:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.maintenance.tablefiles import cut_files, new_ranges
+from sparktxn.maintenance.tablefiles import cut_files, new_ranges, without_offsets
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import committed_between
 from sparktxn.values.fieldtypes import TopicPartitionKey
@@ -46,10 +46,13 @@ def plan_unpublished(
     starts: dict[TopicPartitionKey, int] = {}
     cut: dict[TopicPartitionKey, Mapping[str, int]] = {}
     for key, partition in view.partitions.items():
-        topic_id = partition.topic.topic_id
-        cut[key] = cut_since(objects, partition, published.get((topic_id, partition.partition), _NOWHERE))
-        found = committed_between(objects, partition, after.get(topic_id, 0), view.entry, by_segment=False)
-        bases = [segment.base_offset for _, segment in found if _is_unmerged(segment, partition)]
+        topic = partition.topic
+        known = published.get((topic.topic_id, partition.partition), _NOWHERE)
+        cut[key] = cut_since(objects, partition, known)
+        found = committed_between(objects, partition, after.get(topic.topic_id, 0), view.entry, with_rewritten=False)
+        bases = [segment.base_offset for _, segment in found if segment.end_offset > partition.log_start_offset]
+        places = places_of(partition)
+        bases += without_offsets(objects, topic, partition.partition, places, new_ranges(places, known))
         if bases or cut[key]:
             starts[key] = min([*bases, *cut[key].values()])
 
@@ -63,7 +66,3 @@ def cut_since(objects: ObjectStore, view: PartitionView, known: PublishedPlaces)
     """Return the files of a partition that are cut, apart from what the table has; see `cut_files`."""
     places = places_of(view)
     return cut_files(objects, view.topic, view.partition, places, new_ranges(places, known))
-
-
-def _is_unmerged(segment: SegmentRef, view: PartitionView) -> bool:
-    return not segment.has_offset_column and segment.end_offset > view.log_start_offset

@@ -17,7 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.config.topic import table_formats
 from sparktxn.errors import CommandRefused, ViewExpired
+from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.maintenance.proposals import LostRace
@@ -25,6 +27,7 @@ from sparktxn.maintenance.retryonview import ATTEMPTS, on_a_view
 from sparktxn.maintenance.rewriting.rewritecommand import Place, put_into_effect, replacement
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
+from sparktxn.maintenance.tablefiles import keep_manifest
 from sparktxn.maintenance.taskrunning import in_other_processes
 from sparktxn.process.background import Background
 from sparktxn.process.clock import in_time, is_time_up
@@ -302,14 +305,14 @@ def _applied(log: Log, files: Sequence[RewrittenFiles], report: RewriteReport) -
 
 
 def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
-    first = files[0]
-    return replacement(
-        log,
-        Place(first.topic, first.topic_id, first.partition),
-        (first.base_offset, files[-1].end_offset),
-        [segment for each in files for segment in each.segments],
-        first.planned_entry,
-    )
+    first, segments = files[0], [segment for each in files for segment in each.segments]
+    place = Place(first.topic, first.topic_id, first.partition)
+    command = replacement(log, place, (first.base_offset, files[-1].end_offset), segments, first.planned_entry)
+    topic = log.topic(first.topic)
+    if topic is not None and table_formats(topic.settings):
+        # The next version of the table asks for them.
+        keep_manifest(log.objects, names.partition_folder(*place), command.run, segments)
+    return command
 
 
 def _about(item: RewrittenFiles | RewriteTask) -> str:
