@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from sparktxn.catalog import server
 from sparktxn.cli.app import APP
 from sparktxn.cli.verb import EXAMPLES
 from tests.cli.shop import fill, make_checkpoint, open_transaction
@@ -48,7 +49,15 @@ def test_every_verb_has_examples() -> None:
     assert all(EXAMPLES.values())
 
 
+@pytest.fixture
+def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that ends once it has started, and needs no port that may be in use."""
+    monkeypatch.setattr(server, "listening", lambda host, port: server.socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(server.uvicorn.Server, "run", lambda self, sockets: None)
+
+
 @pytest.mark.parametrize("example", ALL)
+@pytest.mark.usefixtures("ended_at_once")
 def test_an_example_runs(names: dict[str, str], example: str) -> None:
     if example == "txnlog dump checkpoint --json":
         make_checkpoint()

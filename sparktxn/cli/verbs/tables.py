@@ -1,8 +1,8 @@
-"""`txnlog tables`: publish and list the tables that topics are for other engines."""
+"""`txnlog tables`: publish, list and serve the tables that topics are for other engines."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -10,6 +10,7 @@ import typer
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, verb
+from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import TableInfo, list_tables, publish_tables
 
 __all__ = ["app"]
@@ -77,6 +78,46 @@ def publish(
         session.out.remark("nothing was published: add --apply to publish these versions")
     elif report.overtaken:
         session.out.remark("others have changed the topics each time: run it again")
+
+
+@verb(app, "serve", examples=["txnlog tables serve", "txnlog tables serve --host 0.0.0.0 --port 8080"])
+def serve(
+    session: Session,
+    host: Annotated[str, typer.Option("--host", help="The name or address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any that is free.")] = 8181,
+) -> None:
+    """Serve the Iceberg tables by a read-only REST catalog, until it is ended.
+
+    The tables are those of topics with iceberg in their table.formats, once they are published. Each request finds the
+    newest version. It has the namespace topics, and the names of the topics.
+
+    There is no authentication: whatever reaches the address reads the metadata of all tables. Readers need access of
+    their own to the files. --timeout is how long the store may take for a request.
+    """
+    run = _server()
+    store = session.store()
+
+    def started(address: str) -> None:
+        session.out.row({"address": address, "namespace": "topics", "store": store.uri})
+        session.out.remark("serving until Ctrl-C; there is no authentication")
+
+    run(store, host, port, timeout_s=session.timeout_s, on_start=started)
+
+
+def _server() -> Any:
+    """Return what serves a catalog, whose packages are an extra.
+
+    Raises:
+        ConfigurationError: they are not installed.
+    """
+    try:
+        # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
+        from sparktxn.catalog.server import serve as found
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"the catalog needs the package {missing.name!r}: pip install 'sparktxn[catalog]'"
+        ) from missing
+    return found
 
 
 def _row(info: TableInfo) -> Row:
