@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
+import uvicorn
 
 from sparktxn.catalog import server
 from sparktxn.cli.app import APP
@@ -52,8 +54,8 @@ def test_every_verb_has_examples() -> None:
 @pytest.fixture
 def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
-    monkeypatch.setattr(server, "listening", lambda host, port: server.socket.create_server(("127.0.0.1", 0)))
-    monkeypatch.setattr(server.uvicorn.Server, "run", lambda self, sockets: None)
+    monkeypatch.setattr(server, "listening", lambda host, port: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
 
 @pytest.mark.parametrize("example", ALL)

@@ -60,6 +60,10 @@ class Client:
     def __init__(self, port: int) -> None:
         self._port = port
 
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
     def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: str | None = None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=WAIT_S)
         try:
@@ -430,20 +434,20 @@ def test_a_store_that_fails_is_an_error_until_it_is_well(
 
 
 def test_a_request_costs_the_same_however_far_the_table_is_behind(failing: Failing) -> None:
-    def cost() -> list[str]:
+    def cost(client: Client) -> list[str]:
         client.snapshot("rides")
         before = len(failing.objects.operations)
         client.snapshot("rides")
         return [operation.verb for operation in failing.objects.operations[before:]]
 
     with served(failing.store) as client:
-        few = cost()
+        few = cost(client)
         with Producer({"bootstrap.servers": failing.uri}) as producer:
             for number in range(40):
                 producer.produce("rides", b"%d" % number)
                 producer.flush()
         assert list_tables(failing.store)[0].waiting_records == 40
-        assert cost() == few == ["get", "list_names", "get"]
+        assert cost(client) == few == ["get", "list_names", "get"]
 
 
 def test_answers_are_whole_while_versions_are_published(world: World, client: Client) -> None:

@@ -1,0 +1,44 @@
+"""pyiceberg and DuckDB read a topic by the catalog, travel in time, and are refused to write (`make interop`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparktxn import Producer, Store
+from sparktxn.maintenance import publish_tables, verify
+from tests.integration.test_catalog import served
+from tests.interop.conftest import environment
+from tests.interop.peers import run
+
+pytestmark = pytest.mark.interop
+
+PROGRAM = Path(__file__).parent / "programs" / "iceberg_catalog.py"
+
+
+def test_readers_find_topics_by_the_catalog_and_write_none(tmp_path: Path) -> None:
+    python = environment("iceberg-test")
+    with Store.open(tmp_path / "store", create=True) as store:
+        for topic in ("eu.rides-2", "rides"):
+            store.create_topic(topic, schema=pa.schema([("id", pa.int64())]), settings={"table.formats": "iceberg"})
+        with Producer({"bootstrap.servers": store.uri}) as producer:
+            for ids in ([1, 2], [3]):
+                producer.produce_arrow("eu.rides-2", pa.table({"id": ids}))
+                producer.flush()
+                publish_tables(store)
+        with served(store) as client:
+            found = json.loads(run(python, [str(PROGRAM), client.address]).splitlines()[-1])
+        assert found.pop("duckdb refused").count("this catalog is read-only") == 1
+        assert [text.partition(":")[0] for text in found.pop("refused")] == ["Server does not support endpoint"] * 2
+        assert found == {
+            "tables": [["topics", "eu.rides-2"], ["topics", "rides"]],
+            "exists": [True, False],
+            "newest": [1, 2, 3],
+            "older": [1, 2],
+            "missing": True,
+            "duckdb": [[1, 2, 3], [1, 2]],
+        }
+        assert not verify(store).problems
