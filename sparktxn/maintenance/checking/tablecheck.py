@@ -13,9 +13,9 @@ from sparktxn.format import names
 from sparktxn.log.follow.newestcopy import newest_copy
 from sparktxn.log.log import Log
 from sparktxn.maintenance.checking.segmentcheck import RESTORE, Problem
-from sparktxn.maintenance.tablefiles import newest_version, whole_version
 from sparktxn.maintenance.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.tablefiles import newest_version, whole_version
 from sparktxn.tableformats import delta
 from sparktxn.tableformats.deltafiles import DeltaFiles
 from sparktxn.tableformats.version import TableVersion

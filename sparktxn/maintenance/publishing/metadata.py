@@ -14,8 +14,8 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
-from sparktxn.maintenance.tablefiles import newest_version, whole_version
 from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.scan.tablefiles import newest_version, whole_version
 from sparktxn.tableformats import delta
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.maintenance.tablefiles import cut_files, new_ranges, without_offsets
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import committed_between
+from sparktxn.scan.tablefiles import cut_files, new_ranges, without_offsets
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import PublishedPlaces, SegmentRef
 

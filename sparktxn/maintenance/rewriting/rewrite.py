@@ -27,10 +27,10 @@ from sparktxn.maintenance.retryonview import ATTEMPTS, on_a_view
 from sparktxn.maintenance.rewriting.rewritecommand import Place, put_into_effect, replacement
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.maintenance.tablefiles import keep_manifest
 from sparktxn.maintenance.taskrunning import in_other_processes
 from sparktxn.process.background import Background
 from sparktxn.process.clock import in_time, is_time_up
+from sparktxn.scan.tablefiles import keep_manifest
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
