@@ -94,6 +94,8 @@ if TYPE_CHECKING:
     from sparktxn.store import Store as Store
     from sparktxn.store import read_task as read_task
     from sparktxn.store.registry import read_object as read_object
+    from sparktxn.tables import Table as Table
+    from sparktxn.tables import open_table as open_table
     from sparktxn.tables import read_arrow as read_arrow
     from sparktxn.tables import to_duckdb as to_duckdb
     from sparktxn.tables import to_pandas as to_pandas
@@ -204,7 +206,7 @@ _HOMES: Final = {
         "read_task",
     ),
     "sparktxn.values.structs": ("TopicState",),
-    "sparktxn.tables": ("read_arrow", "to_duckdb", "to_pandas", "to_polars"),
+    "sparktxn.tables": ("Table", "open_table", "read_arrow", "to_duckdb", "to_pandas", "to_polars"),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -32,7 +32,7 @@ from sparktxn.values.structs import (
 # Planning, checking and writing a version ask for the same manifests, and the next version for these again.
 _manifests: Final = ManifestCache(8 << 20)
 
-__all__ = ["cut_files", "keep_manifest", "new_ranges", "newest_version", "whole_version", "without_offsets"]
+__all__ = ["all_files", "cut_files", "keep_manifest", "new_ranges", "newest_version", "whole_version", "without_offsets"]
 
 _TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
 """The namespace of tables' ids."""
@@ -72,7 +72,7 @@ def whole_version(
     objects: ObjectStore, table: TableState, published: Sequence[PublishedPartition], version: TableVersion
 ) -> TableVersion:
     """Return the newest version of a table as one that has none before it; the errors are those of `newest_version`."""
-    files = tuple(_all_files(objects, table, published))
+    files = tuple(all_files(objects, table, published))
     return replace(version, is_new_schema=True, added=files, removed=())
 
 
@@ -90,7 +90,7 @@ def _changed_files(
     return sorted(added, key=_path), sorted(removed, key=_path)
 
 
-def _all_files(objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]) -> list[TableFile]:
+def all_files(objects: ObjectStore, table: TableState, published: Iterable[PublishedPartition]) -> list[TableFile]:
     """Return the files of the newest version of a table, by path."""
     found: list[TableFile] = []
     for each in published:

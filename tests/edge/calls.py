@@ -196,6 +196,12 @@ def _published_topic(world: World) -> str:
     return topic
 
 
+def _table_with_a_version(world: World) -> str:
+    topic = _published_topic(world)
+    publish_tables(world.store, [topic])
+    return topic
+
+
 def _free_folder(world: World) -> str:
     return os.path.join(tempfile.mkdtemp(dir=_folder.name), "out")
 
@@ -535,6 +541,7 @@ CALLS: Final[dict[str, Call]] = {
     "to_pandas": Call(lambda _: sparktxn.to_pandas, _table_arguments),
     "to_polars": Call(lambda _: sparktxn.to_polars, _table_arguments),
     "to_duckdb": Call(lambda _: sparktxn.to_duckdb, lambda world: {**_table_arguments(world), "connection": None}),
+    "open_table": Call(lambda _: sparktxn.open_table, lambda world: {"uri": world.store, "topic": _table_with_a_version(world), "version": None, "as_of": None, "options": None}),
     # maintenance
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
@@ -645,6 +652,7 @@ NOT_CALLED: Final = {
     "PartitionView": "made by Store.view",
     "ReadView": "made by Store.view",
     "ReadTask": "made by Store.plan",
+    "Table": "made by open_table",
     "TopicState": "an answer",
     "CommitResult": "an answer",
     "CommittedFile": "an answer",

@@ -1,4 +1,4 @@
-"""Topics as tables: for pandas, Polars, DuckDB and whatever else takes Arrow data.
+"""The committed records of topics as Arrow data, and as tables of pandas, Polars and DuckDB in memory.
 
 Each function reads one view of the store: only committed records, the same for all topics, and never changing while it
 is read. A glob over a store's Parquet files is no such view: it has aborted records, and those of later transactions.
@@ -6,11 +6,8 @@ is read. A glob over a store's Parquet files is no such view: it has aborted rec
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -24,9 +21,9 @@ from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.conditiontext import Literal, conditions_of
 from sparktxn.scan.content import checked_order
-from sparktxn.scan.leaves import leaves
 from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
+from sparktxn.tables.common import AsOf, imported, moment_of, opened, pandas_frame
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
@@ -36,10 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_arrow", "to_duckdb", "to_pandas", "to_polars"]
 
-AsOf: TypeAlias = int | datetime | str | None
 Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
-_FLOAT_WHOLE_MAX: Final = 2**53
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_LISTS: Final = str | bytes | bytearray | memoryview | Mapping
 """What can be iterated, and is no list of values: bytes would be taken for numbers."""
 _EXPECTED: Final = "expected tuples such as ('amount', '>=', 10) and ('key', 'is not null'), or a pyarrow Expression"
@@ -83,19 +77,14 @@ def read_arrow(
         CommandRefused: a topic does not exist, or the entry is not in the log.
         ViewExpired: a vacuum has passed the entry.
     """
-    if isinstance(uri, Store):
-        if options is not None:
-            raise ConfigurationError("options are given with an open store: give them to Store.open")
-        opened: Any = nullcontext(uri)
-    else:
-        opened = Store.open(uri, options=options)
+    given = opened(uri, options)
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(arguments.identifiers("topics", topics)))
     if not names:
         raise ConfigurationError("topics is empty: name at least one topic")
     order = checked_order(order, isolation)
     batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
-    with opened as store:
-        view = _view(store, names, as_of)
+    with given as store:
+        view = store.view(names, **moment_of(store, as_of))
         selection = _selection(view, names, columns, where)
         tasks = store.plan_view(view, order=order, isolation=isolation, columns=selection.read)
         store_options = store.options
@@ -115,20 +104,8 @@ def to_pandas(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], 
     Raises:
         ImportError: pandas is not installed.
     """
-    _imported("pandas")
-    table = read_arrow(uri, topics, **selection).read_all()
-    frame: pd.DataFrame = table.to_pandas(integer_object_nulls=any(map(_is_rounded, table.columns)))
-    return frame
-
-
-def _is_rounded(column: pa.ChunkedArray) -> bool:
-    """Return whether floats would have other numbers than a column of whole numbers with nulls."""
-    for leaf in (leaf for chunk in column.chunks for leaf in leaves(chunk)):
-        if pa.types.is_int64(leaf.type) and leaf.null_count < len(leaf):
-            found = pc.min_max(leaf)
-            if max(abs(found["min"].as_py()), abs(found["max"].as_py())) > _FLOAT_WHOLE_MAX:
-                return True
-    return False
+    imported("pandas")
+    return pandas_frame(read_arrow(uri, topics, **selection).read_all())
 
 
 def to_polars(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pl.DataFrame:
@@ -137,7 +114,7 @@ def to_polars(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], 
     Raises:
         ImportError: polars is not installed.
     """
-    polars = _imported("polars")
+    polars = imported("polars")
     frame: pl.DataFrame = polars.from_arrow(read_arrow(uri, topics, **selection).read_all())
     return frame
 
@@ -163,47 +140,11 @@ def to_duckdb(
     Raises:
         ImportError: duckdb is not installed.
     """
-    database = _imported("duckdb")
+    database = imported("duckdb")
     if connection is not None:
         database = arguments.instance("connection", connection, database.DuckDBPyConnection)
     relation: duckdb.DuckDBPyRelation = database.from_arrow(read_arrow(uri, topics, **selection).read_all())
     return relation
-
-
-def _imported(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
-        raise ModuleNotFoundError(f"{package} is not installed: pip install {package}", name=package) from None
-
-
-def _view(store: Store, topics: Sequence[str], as_of: AsOf) -> ReadView:
-    if as_of is None:
-        return store.view(topics)
-    if isinstance(as_of, str):
-        try:
-            entry = store.transaction_entry(arguments.text("as_of", as_of))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"as_of: {error}") from None
-        return store.view(topics, entry=entry)
-    if isinstance(as_of, datetime):
-        return store.view(topics, timestamp_ms=_milliseconds(as_of))
-    if isinstance(as_of, int) and not isinstance(as_of, bool):
-        return store.view(topics, entry=arguments.integer("as_of", as_of, 0))
-    raise TypeError(
-        f"as_of is {arguments.described(as_of)}: expected an entry (int), a time (datetime) or a transaction (str)"
-    )
-
-
-def _milliseconds(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ConfigurationError(f"as_of is {moment}, a time without a zone: add one, as in .replace(tzinfo=UTC)")
-    milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
-    if milliseconds < 0:
-        raise ConfigurationError(f"as_of is {moment}: expected a time from 1970 on")
-    return milliseconds
 
 
 class _Selection(NamedTuple):
