@@ -6,6 +6,7 @@ from sparktxn.maintenance.copying.storecopy import CopyReport, copy_store
 from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposals import LostRace
+from sparktxn.maintenance.publishing.catalogs import ExportedTable, TablesExport, export_ducklake
 from sparktxn.maintenance.publishing.publish import PublishedTable, PublishReport, publish_tables
 from sparktxn.maintenance.publishing.tablelist import TableInfo, list_tables
 from sparktxn.maintenance.rewriting.compact import (
@@ -38,6 +39,7 @@ __all__ = [
     "CopyReport",
     "CopyTask",
     "ExpiredMember",
+    "ExportedTable",
     "FailedJob",
     "LostRace",
     "MaintenanceReport",
@@ -54,6 +56,7 @@ __all__ = [
     "SweepReport",
     "Sweeper",
     "TableInfo",
+    "TablesExport",
     "TimedOutTransaction",
     "VacuumReport",
     "VerifyReport",
@@ -62,6 +65,7 @@ __all__ = [
     "apply_rewrite",
     "compact",
     "copy_store",
+    "export_ducklake",
     "list_tables",
     "maintain",
     "plan_compact",

@@ -32,7 +32,7 @@ from sparktxn.values.structs import (
 # Planning, checking and writing a version ask for the same manifests, and the next version for these again.
 _manifests: Final = ManifestCache(8 << 20)
 
-__all__ = ["all_files", "cut_files", "keep_manifest", "new_ranges", "newest_version", "whole_version", "without_offsets"]
+__all__ = ["all_files", "cut_files", "keep_manifest", "new_ranges", "newest_version", "version_of", "whole_version", "without_offsets"]
 
 _TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
 """The namespace of tables' ids."""
@@ -52,6 +52,13 @@ def newest_version(
         DamagedObject: a manifest is missing or damaged, or a file has rows that are not in the table.
     """
     added, removed = _changed_files(objects, table, published)
+    return version_of(store_id, table, added, removed)
+
+
+def version_of(
+    store_id: str, table: TableState, added: Iterable[TableFile], removed: Iterable[TableFile] = ()
+) -> TableVersion:
+    """Return the newest version of a table as formats need it, with the files that it adds and removes."""
     return TableVersion(
         topic=table.name,
         topic_id=table.topic_id,

@@ -26,7 +26,7 @@ from sparktxn.objectstore.uri import MEMORY
 from sparktxn.scan.tablefiles import all_files
 from sparktxn.store import Store
 from sparktxn.tableformats.version import table_schema
-from sparktxn.tables.common import AsOf, Moment, imported, moment_of, opened, pandas_frame
+from sparktxn.tables.ground import AsOf, Moment, imported, moment_of, opened, pandas_frame
 from sparktxn.values import arguments
 from sparktxn.values.structs import PublishedPartition, TableState
 

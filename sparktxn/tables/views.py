@@ -23,7 +23,7 @@ from sparktxn.scan.conditiontext import Literal, conditions_of
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
-from sparktxn.tables.common import AsOf, imported, moment_of, opened, pandas_frame
+from sparktxn.tables.ground import AsOf, imported, moment_of, opened, pandas_frame
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`txnlog tables`: publish, list and serve the tables that topics are for other engines."""
+"""`txnlog tables`: publish, list, export and serve the tables that topics are for other engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, verb
 from sparktxn.errors import ConfigurationError
-from sparktxn.maintenance import TableInfo, list_tables, publish_tables
+from sparktxn.maintenance import TableInfo, export_ducklake, list_tables, publish_tables
 
 __all__ = ["app"]
 
@@ -118,6 +118,29 @@ def _server() -> Any:
             f"the catalog needs the package {missing.name!r}: pip install 'sparktxn[catalog]'"
         ) from missing
     return found
+
+
+@verb(
+    app,
+    "export",
+    examples=["txnlog tables export --ducklake shop.ducklake", "txnlog tables export trips --ducklake trips.ducklake"],
+)
+def export(
+    session: Session,
+    file: Annotated[
+        str,
+        typer.Option("--ducklake", metavar="FILE", help="The catalog, a new SQLite file.", show_default=False),
+    ],
+    topics: _Topics = None,
+) -> None:
+    """Write a DuckLake catalog with the newest versions of tables, which DuckDB attaches.
+
+    All tables are in one snapshot, whose number is the entry that they show. It is refused if FILE exists, or if the
+    versions are not of one moment. Nothing is written to the store.
+    """
+    report = export_ducklake(session.store(), file, topics or None, timeout_s=session.job_timeout_s)
+    row = msgspec.to_builtins(report)
+    session.out.row(row | {"tables": list(row["tables"])})
 
 
 def _row(info: TableInfo) -> Row:

@@ -22,7 +22,7 @@ from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.structs import TableState, TopicState
 
-__all__ = ["TableInfo", "has_tables", "list_tables"]
+__all__ = ["TableInfo", "has_tables", "list_tables", "waiting_records"]
 
 
 class TableInfo(Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def _existing(log: Log, view: ReadView, topic: TopicState, table: TableState | N
     records, oldest = 0, view.entry
     for (name, _), partition in view.partitions.items():
         if name == topic.name:
-            count, entry = _waiting(log, partition, after, view.entry)
+            count, entry = waiting_records(log, partition, after, view.entry)
             records, oldest = records + count, min(oldest, entry)
     return TableInfo(
         topic=topic.name,
@@ -130,7 +130,7 @@ def _existing(log: Log, view: ReadView, topic: TopicState, table: TableState | N
     )
 
 
-def _waiting(log: Log, view: PartitionView, after: int, to: int) -> tuple[int, int]:
+def waiting_records(log: Log, view: PartitionView, after: int, to: int) -> tuple[int, int]:
     """Return how many records entries `after` + 1 to `to` committed, and the first of these entries; `to` if none."""
     records, oldest = 0, to
     for entry, segment in committed_between(log.objects, view, after, to, by_segment=False):
