@@ -33,6 +33,9 @@ LAST_CHECKPOINT: Final = f"{_LOG}_last_checkpoint"
 WRITER_FEATURE: Final = "txnlogTopic"
 """What an engine would have to know to write the table: that a topic's log alone decides what it holds."""
 
+_NOT_NULL: Final = "invariants"
+"""Spark reads no table with columns that may not be null, unless its protocol names this feature of writers."""
+
 _LOCAL_TIMES: Final = "timestampNtz"
 
 # Versions of Delta's protocol. The last ones of both have lists of features in their place.
@@ -115,9 +118,9 @@ def _commit_info(version: TableVersion) -> CommitInfo:
 def _protocol(schema: pa.Schema) -> Protocol:
     if has_local_times(schema):
         readers = (_LOCAL_TIMES,)
-        writers = (*readers, WRITER_FEATURE)
+        writers = (*readers, _NOT_NULL, WRITER_FEATURE)
         return Protocol(_READER_VERSION_OF_FEATURES, _WRITER_VERSION_OF_FEATURES, readers, writers)
-    return Protocol(_READER_VERSION, _WRITER_VERSION_OF_FEATURES, writer_features=(WRITER_FEATURE,))
+    return Protocol(_READER_VERSION, _WRITER_VERSION_OF_FEATURES, writer_features=(_NOT_NULL, WRITER_FEATURE))
 
 
 def _metadata(version: TableVersion, schema: pa.Schema) -> MetaData:

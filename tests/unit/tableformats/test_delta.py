@@ -244,10 +244,10 @@ def test_only_times_without_a_zone_need_a_newer_reader(data_type):
         "minReaderVersion": 3,
         "minWriterVersion": 7,
         "readerFeatures": ["timestampNtz"],
-        "writerFeatures": ["timestampNtz", "txnlogTopic"],
+        "writerFeatures": ["timestampNtz", "invariants", "txnlogTopic"],
     }
     assert _actions(_version(columns=(("a", data_type, True),)))["protocol"] == [protocol]
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["txnlogTopic"]}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "txnlogTopic"]}
     assert _actions(_version(columns=EVERY_TYPE))["protocol"] == [protocol]
 
 
@@ -540,7 +540,7 @@ def test_what_delta_rs_may_do_without_a_commit_deletes_no_commit(tmp_path):
 GOLDEN = (
     b'{"commitInfo":{"timestamp":1772323201000,"operation":"PUBLISH","operationParameters":{"entry":"17",'
     b'"publishedEntry":"19"},"engineInfo":"txnlog","txnlogEntry":17,"txnlogPublishedEntry":19}}\n'
-    b'{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["txnlogTopic"]}}\n'
+    b'{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["invariants","txnlogTopic"]}}\n'
     b'{"metaData":{"id":"3f7ad9b2-6c6e-5f0e-9c0b-6a5d7a5e8f10","name":"orders","format":{"provider":"parquet",'
     b'"options":{}},"schemaString":"{\\"type\\":\\"struct\\",\\"fields\\":[{\\"name\\":\\"gr\xc3\xb6\xc3\x9fe\\",'
     b'\\"type\\":\\"decimal(9,2)\\",\\"nullable\\":true,\\"metadata\\":{}},{\\"name\\":\\"_timestamp\\",'
