@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).parent / "programs" / "iceberg_catalog.py"
 
 
 def test_readers_find_topics_by_the_catalog_and_write_none(tmp_path: Path) -> None:
-    python = environment("iceberg-test")
+    python = environment("engines-test")
     with Store.open(tmp_path / "store", create=True) as store:
         for topic in ("eu.rides-2", "rides"):
             store.create_topic(topic, schema=pa.schema([("id", pa.int64())]), settings={"table.formats": "iceberg"})

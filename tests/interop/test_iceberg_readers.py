@@ -19,22 +19,16 @@ from sparktxn.tableformats import iceberg
 from sparktxn.tableformats.version import TableFile, TableVersion
 from sparktxn.values.fieldtypes import Columns
 from tests.everytype import EVERY_TYPE, FULL_ROW
-from tests.interop.conftest import environment
-from tests.interop.peers import run
+from tests.interop.engines import Engine
+from tests.livedhistory import place_of
 
 pytestmark = pytest.mark.interop
 
-PROGRAM = Path(__file__).parent / "programs" / "iceberg_readers.py"
 READERS = pytest.mark.parametrize("reader", ["pyiceberg", "duckdb"])
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Columns = (("number", "int64", True),)
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    return environment("iceberg-test")
 
 
 def _milliseconds(moment: datetime) -> int:
@@ -59,7 +53,7 @@ class Topic:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What the newest version has, in the order of partitions and offsets."""
-        return sorted((row for rows in self._rows.values() for row in rows), key=_place)
+        return sorted((row for rows in self._rows.values() for row in rows), key=place_of)
 
     def file(self, partition: int, rows: Iterable[dict[str, Any]], *, is_rewrite: bool = False) -> TableFile:
         """Write a file of the next offsets of a partition; every third one has no record."""
@@ -131,32 +125,16 @@ class Topic:
         return {"what": what, "metadata": metadata, "where": where, "snapshot": chosen}
 
 
-def _place(row: dict[str, Any]) -> tuple[int, int]:
-    return row[PARTITION_COLUMN], row["_offset" if "_offset" in row else "offset"]
-
-
-def answers(python: Path, folder: Path, *requests: dict[str, Any]) -> list[Any]:
-    """Let one process of the other environment read all that is asked for."""
-    paths = [folder / f"answer-{number}" for number in range(len(requests))]
-    lines = [json.dumps(each | {"answer": str(path)}) for each, path in zip(requests, paths, strict=True)]
-    (folder / "requests").write_text("\n".join(lines))
-    run(python, [str(PROGRAM), str(folder / "requests")])
-    return [_answer(path) for path in paths]
-
-
-def _answer(path: Path) -> Any:
-    data = path.read_bytes()
-    if not data.startswith(b"ARROW1"):
-        return json.loads(data)
-    return sorted(pa.ipc.open_file(data).read_all().to_pylist(), key=_place)
-
-
 def _records(*keys: bytes) -> list[dict[str, Any]]:
     return [{"key": key, "value": b"value", "headers": [{"key": "h", "value": None}]} for key in keys]
 
 
+def answers(engines: Engine, *requests: dict[str, Any]) -> list[Any]:
+    return engines.ask_all(requests)
+
+
 @READERS
-def test_readers_see_the_records_of_each_version(tmp_path, python, reader):
+def test_readers_see_the_records_of_each_version(tmp_path, engines, reader):
     topic = Topic(tmp_path)
     topic.publish()
     first = topic.file(0, _records(b"a", b"b", b"c"))
@@ -168,23 +146,23 @@ def test_readers_see_the_records_of_each_version(tmp_path, python, reader):
     assert [len(rows) for rows in topic.versions] == [0, 4, 3, 3, 2]
     own = [topic.request(reader, version) for version in range(5)]
     travelled = [topic.request(reader, snapshot=version) for version in range(5)]
-    found = answers(python, tmp_path, *own, *travelled)
+    found = answers(engines, *own, *travelled)
     assert found[:5] == topic.versions
     assert found[5:] == topic.versions
 
 
 @READERS
-def test_readers_see_values_of_every_type(tmp_path, python, reader):
+def test_readers_see_values_of_every_type(tmp_path, engines, reader):
     topic = Topic(tmp_path, columns=EVERY_TYPE)
     topic.publish(topic.file(3, [FULL_ROW, {"long": 0}]))
-    assert answers(python, tmp_path, topic.request(reader)) == [topic.rows]
+    assert answers(engines, topic.request(reader)) == [topic.rows]
     assert topic.rows[0].items() >= FULL_ROW.items()
 
 
-def test_readers_have_the_types_of_the_table(tmp_path, python):
+def test_readers_have_the_types_of_the_table(tmp_path, engines):
     topic = Topic(tmp_path, columns=(("byte", "int8", True), ("local", "timestamp[us]", True)))
     topic.publish(topic.file(0, [{"byte": 1}]))
-    assert answers(python, tmp_path, topic.request("described")) == [
+    assert answers(engines, topic.request("described")) == [
         [
             [
                 "4: byte: optional int",
@@ -205,7 +183,7 @@ def test_readers_have_the_types_of_the_table(tmp_path, python):
 
 
 @READERS
-def test_a_column_that_is_declared_later_is_null_in_older_files(tmp_path, python, reader):
+def test_a_column_that_is_declared_later_is_null_in_older_files(tmp_path, engines, reader):
     topic = Topic(tmp_path, columns=NUMBERS)
     topic.publish(topic.file(0, [{"number": 1}]))
     old = topic.rows
@@ -213,21 +191,21 @@ def test_a_column_that_is_declared_later_is_null_in_older_files(tmp_path, python
     topic.publish(topic.file(0, [{"number": 2, "text": "x", "s": {"a": [1]}}]), is_new_schema=True)
     assert topic.rows[1].items() >= {"number": 2, "text": "x", "s": {"a": [1]}}.items()
     found = answers(
-        python, tmp_path, topic.request(reader, 0), topic.request(reader), topic.request(reader, snapshot=0)
+        engines, topic.request(reader, 0), topic.request(reader), topic.request(reader, snapshot=0)
     )
     assert found == [old, [old[0] | {"text": None, "s": None}, topic.rows[1]], old]
 
 
 @READERS
 @pytest.mark.parametrize("name", ["offset", "a.b", "a b", "Größe", "a`b", 'a"b', "kafka_partition2"])
-def test_readers_find_columns_of_any_name(tmp_path, python, reader, name):
+def test_readers_find_columns_of_any_name(tmp_path, engines, reader, name):
     topic = Topic(tmp_path, columns=((name, "int64", True), ("s", "struct<b: int64>", True)))
     topic.publish(topic.file(0, [{name: 1, "s": {"b": 2}}, {}]))
-    assert answers(python, tmp_path, topic.request(reader)) == [topic.rows]
+    assert answers(engines, topic.request(reader)) == [topic.rows]
 
 
 @READERS
-def test_readers_see_merged_manifests(tmp_path, python, reader):
+def test_readers_see_merged_manifests(tmp_path, engines, reader):
     topic = Topic(tmp_path)
     files = [topic.file(number % 3, _records(str(number).encode())) for number in range(20)]
     for file in files:
@@ -235,11 +213,11 @@ def test_readers_see_merged_manifests(tmp_path, python, reader):
     topic.publish(removed=files[5:9])
     assert sum(len(rows) for rows in topic.versions) == 226
     requests = [topic.request(reader, snapshot=version) for version in range(21)]
-    assert answers(python, tmp_path, *requests) == topic.versions
+    assert answers(engines, *requests) == topic.versions
 
 
 @READERS
-def test_readers_see_the_versions_that_are_kept(tmp_path, python, reader):
+def test_readers_see_the_versions_that_are_kept(tmp_path, engines, reader):
     topic = Topic(tmp_path)
     files = [topic.file(0, _records(str(number).encode())) for number in range(12)]
     for number, file in enumerate(files):
@@ -252,10 +230,10 @@ def test_readers_see_the_versions_that_are_kept(tmp_path, python, reader):
         (tmp_path / name).unlink()
     requests = [topic.request(reader, snapshot=version) for version in (9, 10, 11)]
     own = [topic.request(reader, version) for version in (9, 10, 11)]
-    assert answers(python, tmp_path, *requests, *own) == topic.versions[9:] * 2
+    assert answers(engines, *requests, *own) == topic.versions[9:] * 2
 
 
-def test_pyiceberg_opens_only_files_that_may_have_what_is_asked_for(tmp_path, python):
+def test_pyiceberg_opens_only_files_that_may_have_what_is_asked_for(tmp_path, engines):
     topic = Topic(tmp_path)
     files = [topic.file(number % 2, _records(b"a", b"b")) for number in range(8)]
     topic.publish(*sorted(files[:4], key=lambda file: file.path))
@@ -269,16 +247,16 @@ def test_pyiceberg_opens_only_files_that_may_have_what_is_asked_for(tmp_path, py
     }
     requests = [topic.request("planned", where=where) for where in conditions]
     expected = [sorted(f"{topic.location}/{file.path}" for file in each) for each in conditions.values()]
-    assert answers(python, tmp_path, *requests) == expected
+    assert answers(engines, *requests) == expected
 
 
-def test_duckdb_filters_by_partition_offset_and_time(tmp_path, python):
+def test_duckdb_filters_by_partition_offset_and_time(tmp_path, engines):
     topic = Topic(tmp_path)
     files = [topic.file(number % 2, _records(b"a", b"b")) for number in range(8)]
     topic.publish(*files)
     where = "kafka_partition = 1 and \"offset\" >= 3 and timestamp < timestamptz '2026-03-01 00:00:07+00'"
     limit = START + timedelta(seconds=7)
     expected = [row for row in topic.rows if row["offset"] >= 3 and row["timestamp"] < limit]
-    assert answers(python, tmp_path, topic.request("duckdb", where=where)) == [
+    assert answers(engines, topic.request("duckdb", where=where)) == [
         [row for row in expected if row[PARTITION_COLUMN] == 1]
     ]

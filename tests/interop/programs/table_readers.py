@@ -1,30 +1,26 @@
-"""Read Iceberg tables by pyiceberg and by DuckDB: requests are the lines of a file, answers are files (JSON, Arrow)."""
+"""Read tables by pyiceberg and by DuckDB, and write them by pyiceberg, as is asked for."""
 
 from __future__ import annotations
 
-import json
-import sys
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-from pyiceberg.table import StaticTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.types import LongType
+
+from tests.interop.programs.requests_loop import serve
 
 
-def main() -> None:
+def connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     connection.execute("set timezone = 'UTC'")
-    for name in ("avro", "icu", "parquet", "iceberg"):
+    for name in ("avro", "icu", "parquet", "iceberg", "delta"):
         load(connection, name)
-    for line in Path(sys.argv[1]).read_text().splitlines():
-        request = json.loads(line)
-        answer = ANSWERS[request["what"]](connection, request)
-        if isinstance(answer, pa.Table):
-            with pa.OSFile(request["answer"], "wb") as file, pa.ipc.new_file(file, answer.schema) as writer:
-                writer.write_table(answer)
-        else:
-            Path(request["answer"]).write_text(json.dumps(answer))
+    return connection
 
 
 def load(connection: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -37,26 +33,78 @@ def load(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     connection.execute(f"load '{path}'")
 
 
-def by_pyiceberg(_, request: dict) -> pa.Table:
+def by_pyiceberg(request: dict) -> pa.Table:
+    return scan(request).to_arrow()
+
+
+def planned(request: dict) -> list[str]:
+    return sorted(task.file.file_path for task in scan(request).plan_files())
+
+
+def scan(request: dict):
     table = StaticTable.from_metadata(request["metadata"])
-    return scan(table, request).to_arrow()
-
-
-def planned(_, request: dict) -> list[str]:
-    table = StaticTable.from_metadata(request["metadata"])
-    return sorted(task.file.file_path for task in scan(table, request).plan_files())
-
-
-def scan(table: StaticTable, request: dict):
     condition = {"row_filter": request["where"]} if request["where"] else {}
     return table.scan(snapshot_id=request["snapshot"], **condition)
 
 
-def by_duckdb(connection: duckdb.DuckDBPyConnection, request: dict) -> pa.Table:
+def registered(request: dict) -> Table:
+    """A catalog of its own, which only pyiceberg has, with the table in it."""
+    catalog = SqlCatalog("own", uri="sqlite:///:memory:")
+    catalog.create_namespace("own")
+    return catalog.register_table("own.topic", request["metadata"])
+
+
+def write(request: dict) -> None:
+    """Change a table as a catalog's own engines do."""
+    WRITES[request["action"]](registered(request))
+
+
+def expire(table: Table) -> None:
+    oldest = min(each.snapshot_id for each in table.snapshots())
+    table.maintenance.expire_snapshots().by_id(oldest).commit()
+
+
+def add_column(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("another", LongType())
+
+
+def set_property(table: Table) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties({"gc.enabled": "true"})
+
+
+WRITES = {
+    "append": lambda table: table.append(table.scan().to_arrow()),
+    "overwrite": lambda table: table.overwrite(table.scan().to_arrow()),
+    "delete": lambda table: table.delete("kafka_partition = 0"),
+    "delete some": lambda table: table.delete("_offset < 5"),
+    "delete all": lambda table: table.delete(),
+    "add column": add_column,
+    "set a property": set_property,
+    "expire snapshots": expire,
+    "drop": lambda table: table.catalog.drop_table("own.topic"),
+    "purge": lambda table: table.catalog.purge_table("own.topic"),
+}
+
+
+def by_iceberg_scan(connection: duckdb.DuckDBPyConnection, request: dict) -> pa.Table:
     snapshot = "" if request["snapshot"] is None else f", snapshot_from_id = {request['snapshot']}"
     where = f" where {request['where']}" if request["where"] else ""
     query = f"select * from iceberg_scan('{request['metadata']}'{snapshot}){where}"
     return connection.execute(query).to_arrow_table()
+
+
+def by_delta_scan(connection: duckdb.DuckDBPyConnection, request: dict) -> pa.Table:
+    version = "" if request["version"] is None else f", version = {request['version']}"
+    return connection.execute(f"select * from delta_scan('{request['location']}'{version})").to_arrow_table()
+
+
+def insert_into_delta(request: dict) -> None:
+    """Insert by a database of its own: DuckDB 1.5 does not outlive an insert into a table with partitions."""
+    connection = connect()
+    connection.execute(f"attach '{request['location']}' as written (type delta)")
+    connection.execute("insert into written select * from written")
 
 
 def described(connection: duckdb.DuckDBPyConnection, request: dict) -> list[list[str]]:
@@ -66,7 +114,18 @@ def described(connection: duckdb.DuckDBPyConnection, request: dict) -> list[list
     return [[str(field) for field in schema.fields], [f"{row[0]} {row[1]}" for row in rows]]
 
 
-ANSWERS = {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb, "planned": planned, "described": described}
+def answers() -> dict:
+    connection = connect()
+    return {
+        "pyiceberg": by_pyiceberg,
+        "planned": planned,
+        "duckdb": partial(by_iceberg_scan, connection),
+        "delta_scan": partial(by_delta_scan, connection),
+        "insert into delta": insert_into_delta,
+        "write": write,
+        "described": partial(described, connection),
+    }
+
 
 if __name__ == "__main__":
-    main()
+    serve(answers)
