@@ -32,7 +32,16 @@ from sparktxn.values.structs import (
 # Planning, checking and writing a version ask for the same manifests, and the next version for these again.
 _manifests: Final = ManifestCache(8 << 20)
 
-__all__ = ["all_files", "cut_files", "keep_manifest", "new_ranges", "newest_version", "version_of", "whole_version", "without_offsets"]
+__all__ = [
+    "all_files",
+    "cut_files",
+    "keep_manifest",
+    "new_ranges",
+    "newest_version",
+    "version_of",
+    "whole_version",
+    "without_offsets",
+]
 
 _TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
 """The namespace of tables' ids."""

@@ -47,8 +47,8 @@ _PROPERTIES: Final = {
     # The log decides which files exist. Engines then refuse to expire snapshots and to delete files that are in none.
     "gc.enabled": "false",
     "write.format.default": "parquet",
-    # Engines find no file system for these, and so write neither files nor metadata. Iceberg commits to no table without
-    # a catalog that has the second one, whatever the change is. Readers take no notice.
+    # Engines find no file system for these, and so write neither files nor metadata. Iceberg commits to no table
+    # without a catalog that has the second one, whatever the change is. Readers take no notice.
     "write.data.path": _NOWHERE,
     "write.metadata.path": _NOWHERE,
 }

@@ -190,9 +190,7 @@ def test_a_column_that_is_declared_later_is_null_in_older_files(tmp_path, engine
     topic.columns = (*NUMBERS, ("text", "string", True), ("s", "struct<a: list<int8>>", True))
     topic.publish(topic.file(0, [{"number": 2, "text": "x", "s": {"a": [1]}}]), is_new_schema=True)
     assert topic.rows[1].items() >= {"number": 2, "text": "x", "s": {"a": [1]}}.items()
-    found = answers(
-        engines, topic.request(reader, 0), topic.request(reader), topic.request(reader, snapshot=0)
-    )
+    found = answers(engines, topic.request(reader, 0), topic.request(reader), topic.request(reader, snapshot=0))
     assert found == [old, [old[0] | {"text": None, "s": None}, topic.rows[1]], old]
 
 

@@ -102,7 +102,9 @@ def _versions(log: Log, wanted: Sequence[str] | None) -> list[TableVersion]:
     _check_moment(log, tables)
     published = [record for record in state.records if isinstance(record, PublishedPartition)]
     return [
-        version_of(log.store_id, table, all_files(log.objects, table, (own for own in published if own.topic_id == id_)))
+        version_of(
+            log.store_id, table, all_files(log.objects, table, (own for own in published if own.topic_id == id_))
+        )
         for id_, table in ((table.topic_id, table) for table in tables.values())
     ]
 
