@@ -164,8 +164,8 @@ def _not_routed(request: Request, error: Any) -> Response:
 
 def _refuse_token(request: Request) -> Response:
     """Refuse to give out a token, in the model of errors that OAuth has."""
-    told = "this catalog has no authentication: leave credential and token out of the client's settings"
-    return _answer({"error": "unsupported_grant_type", "error_description": told}, 400)
+    reason = "this catalog has no authentication: leave credential and token out of the client's settings"
+    return _answer({"error": "unsupported_grant_type", "error_description": reason}, 400)
 
 
 def _failed(request: Request, error: Any) -> Response:

@@ -114,8 +114,9 @@ def _server() -> Any:
         # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
         from sparktxn.catalog.server import serve as found
     except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
         raise ConfigurationError(
-            f"the catalog needs the package {missing.name!r}: pip install 'sparktxn[catalog]'"
+            f"the catalog needs the package {package!r}: pip install 'sparktxn[catalog]'"
         ) from missing
     return found
 
