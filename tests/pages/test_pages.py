@@ -44,6 +44,7 @@ NOT_RUN = {
     ("docs/operations.md", "needs a cluster"): 2,
     ("docs/spark.md", "needs a cluster"): 1,
     ("docs/spark.md", "tests/spark/test_pipelines.py runs the example"): 2,
+    ("docs/tables.md", "make interop runs such statements, with DuckDB's extension"): 1,
     ("docs/transfer.md", "make interop runs it, with a broker"): 1,
     ("docs/transfer.md", "needs the packages of Delta"): 1,
     ("docs/verification.md", "takes hours"): 1,
