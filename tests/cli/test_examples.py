@@ -64,6 +64,8 @@ def test_an_example_runs(names: dict[str, str], example: str) -> None:
     if example == "txnlog dump checkpoint --json":
         make_checkpoint()
     Path("new-orders.csv").write_text("key,value\no-3,figs\n")
+    if "--ducklake" in example:
+        ok("tables", "publish", "--apply")
     if "--from-store" in example:
         ok("copy", "archive", "--apply")
     Path("people.csv").write_text("id,name,age\n1,Ada,36\n")
