@@ -51,7 +51,7 @@ bench: $(STAMP) ## Measures speed and memory, each against a peer
 sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 	@$(PY) -m tests.simulation.simulate $(ARGS)
 
-interop: $(STAMP) java ## Runs Kafka's dump tool, a broker, confluent-kafka's modules, stream frameworks, hadoop-aws (fetches them once)
+interop: $(STAMP) java ## Runs Kafka's tools, confluent-kafka's modules, stream frameworks, hadoop-aws, engines that read tables (fetches them once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
 nightly: $(STAMP) java ## Runs all that is long or random, in less than six hours: make nightly ARGS='--only crash' or '--resume'

@@ -4,7 +4,7 @@ A version is a snapshot. All is a pure function of the version and of the metada
 processes that write an object write the same bytes. The names are those of Iceberg's Hadoop tables, which need no
 catalog: readers open the newest `metadata/v<number>.metadata.json`.
 
-Iceberg has no feature that makes an engine refuse to write. Its property `gc.enabled` makes it refuse to delete files.
+Iceberg has no feature that makes an engine refuse to write. Properties do: see `_PROPERTIES`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _NAME_MAPPING: Final = "schema.name-mapping.default"
 _PUBLISHED_ENTRY: Final = "txnlog.published-entry"
 
 _NOWHERE: Final = "txnlog:a-topic-takes-no-files-of-other-writers"
+"""No address of files: errors of engines show it."""
 
 _PROPERTIES: Final = {
     # The log decides which files exist. Engines then refuse to expire snapshots and to delete files that are in none.
