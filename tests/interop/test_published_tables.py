@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparktxn.maintenance import verify
 from tests.interop.engines import Engine, EngineError, not_refused
 from tests.livedhistory import LivedHistory, Version, check_whole, lived, wrong_versions
 from tests.mergedhistory import TYPED
@@ -117,3 +118,11 @@ def test_duckdb_inserts_nothing_into_a_delta_table(engines, tmp_path):
             engines.ask("insert into delta", location=history.location(TYPED))
         assert history.objects().items() >= before.items()
         check_whole(history, lambda version: by_delta_scan(engines, history, version))
+
+
+def test_a_purge_by_pyiceberg_deletes_the_topics_records(engines, tmp_path):
+    """docs/tables.md warns of it: no property of the table prevents it."""
+    with lived(tmp_path / "store", 2) as history:
+        path = metadata(history, TYPED, history.newest(TYPED).number)
+        engines.ask("write", action="purge", metadata=path)
+        assert any("offsets.parquet" in each.object_name for each in verify(history.store).problems)

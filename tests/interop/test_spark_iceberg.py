@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparktxn.maintenance import verify
 from tests.interop.engines import not_refused
 from tests.livedhistory import Version, check_whole, lived, wrong_versions
 from tests.mergedhistory import TYPED
@@ -74,3 +75,11 @@ def test_what_spark_would_change_is_refused(iceberg_spark, tmp_path):
         assert not_refused(iceberg_spark, requests, *REASONS) == {}
         assert history.objects().items() >= before.items()
         check_whole(history, reader(iceberg_spark, history))
+
+
+def test_a_hadoop_catalog_drops_the_topics_records(iceberg_spark, tmp_path):
+    """docs/tables.md warns of it: no property of the table prevents it."""
+    with lived(tmp_path / "store", 2) as history:
+        iceberg_spark.ask("java", code=CATALOG.format(store=history.store.uri).replace("catalog.shop", "catalog.gone"))
+        iceberg_spark.ask("sql", sql=f"DROP TABLE gone.topics.`{TYPED}-{history.topics[TYPED]}`")
+        assert any("it does not exist" in each.problem for each in verify(history.store).problems)
