@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import tempfile
@@ -197,10 +198,13 @@ def _published_topic(world: World) -> str:
     return topic
 
 
-def _table_with_a_version(world: World) -> str:
-    topic = _published_topic(world)
-    publish_tables(world.store, [topic])
-    return topic
+@functools.cache
+def _store_with_a_table() -> Store:
+    """A store of its own: the reader that checks a world's store knows no published tables."""
+    store = Store.open("memory://edge-tables", create=True)
+    store.create_topic("table", 1, settings={"table.formats": "delta"})
+    publish_tables(store)
+    return store
 
 
 def _free_folder(world: World) -> str:
@@ -542,7 +546,7 @@ CALLS: Final[dict[str, Call]] = {
     "to_pandas": Call(lambda _: sparktxn.to_pandas, _table_arguments),
     "to_polars": Call(lambda _: sparktxn.to_polars, _table_arguments),
     "to_duckdb": Call(lambda _: sparktxn.to_duckdb, lambda world: {**_table_arguments(world), "connection": None}),
-    "open_table": Call(lambda _: sparktxn.open_table, lambda world: {"uri": world.store, "topic": _table_with_a_version(world), "version": None, "as_of": None, "options": None}),
+    "open_table": Call(lambda _: sparktxn.open_table, lambda _: {"uri": _store_with_a_table(), "topic": "table", "version": None, "as_of": None, "options": None}),
     # maintenance
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
@@ -567,7 +571,7 @@ CALLS: Final[dict[str, Call]] = {
     "apply_compact": Call(lambda _: apply_compact, lambda world: {"store": world.store, "compacted": [], "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "publish_tables": Call(lambda _: publish_tables, lambda world: {"store": world.store, "topics": [_published_topic(world)], "location": "s3a://bucket/shop", "dry_run": True, "timeout_s": 5.0}),
-    "export_ducklake": Call(lambda _: export_ducklake, lambda world: {"store": world.store, "file": _free_folder(world), "topics": [_table_with_a_version(world)], "timeout_s": 5.0}),
+    "export_ducklake": Call(lambda _: export_ducklake, lambda world: {"store": _store_with_a_table(), "file": _free_folder(world), "topics": ["table"], "timeout_s": 5.0}),
     "list_tables": Call(lambda _: list_tables, lambda world: {"store": world.store, "topics": [_published_topic(world)]}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
