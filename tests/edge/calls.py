@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import tempfile
@@ -198,10 +197,10 @@ def _published_topic(world: World) -> str:
     return topic
 
 
-@functools.cache
-def _store_with_a_table() -> Store:
+def _store_with_a_table(world: World) -> Any:
     """A store of its own: the reader that checks a world's store knows no published tables."""
-    store = Store.open("memory://edge-tables", create=True)
+    store = sparktxn.Store.open(f"{_free_folder(world)}-tables", create=True, options=OPTIONS)
+    world.later(store.close)
     store.create_topic("table", 1, settings={"table.formats": "delta"})
     publish_tables(store)
     return store
@@ -546,7 +545,7 @@ CALLS: Final[dict[str, Call]] = {
     "to_pandas": Call(lambda _: sparktxn.to_pandas, _table_arguments),
     "to_polars": Call(lambda _: sparktxn.to_polars, _table_arguments),
     "to_duckdb": Call(lambda _: sparktxn.to_duckdb, lambda world: {**_table_arguments(world), "connection": None}),
-    "open_table": Call(lambda _: sparktxn.open_table, lambda _: {"uri": _store_with_a_table(), "topic": "table", "version": None, "as_of": None, "options": None}),
+    "open_table": Call(lambda _: sparktxn.open_table, lambda world: {"uri": _store_with_a_table(world), "topic": "table", "version": None, "as_of": None, "options": None}),
     # maintenance
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
@@ -571,7 +570,7 @@ CALLS: Final[dict[str, Call]] = {
     "apply_compact": Call(lambda _: apply_compact, lambda world: {"store": world.store, "compacted": [], "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "publish_tables": Call(lambda _: publish_tables, lambda world: {"store": world.store, "topics": [_published_topic(world)], "location": "s3a://bucket/shop", "dry_run": True, "timeout_s": 5.0}),
-    "export_ducklake": Call(lambda _: export_ducklake, lambda world: {"store": _store_with_a_table(), "file": _free_folder(world), "topics": ["table"], "timeout_s": 5.0}),
+    "export_ducklake": Call(lambda _: export_ducklake, lambda world: {"store": _store_with_a_table(world), "file": _free_folder(world), "topics": ["table"], "timeout_s": 5.0}),
     "list_tables": Call(lambda _: list_tables, lambda world: {"store": world.store, "topics": [_published_topic(world)]}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
