@@ -219,7 +219,7 @@ class _Folder(NamedTuple):
         if data is None:
             raise DamagedObject(self.name + file_name, "a version of a table names it and it does not exist")
         column = offset_column(stored_schema(self.columns))
-        offsets = pq.read_table(pa.BufferReader(data), columns=[column]).column(0)
+        offsets = pq.read_table(pa.BufferReader(data), columns=[column], use_threads=False).column(0)
         return offsets[0].as_py(), offsets[-1].as_py()
 
 
