@@ -28,6 +28,10 @@ class DeltaVersions:
         self._commits = sorted(int(name[:20]) for name in listed if name[20:] == ".json")
         self._checkpoints = {int(name[:20]) for name in listed if name[20:] == ".checkpoint.parquet"}
 
+    def exists(self, version: int) -> bool:
+        """Whether the version has its commit."""
+        return version in self._commits
+
     def readable(self) -> list[int]:
         """Those from the oldest one on of which the log says all: from version 0 or a checkpoint."""
         begins = [number for number in self._commits if number == 0 or number in self._checkpoints]
@@ -35,7 +39,14 @@ class DeltaVersions:
 
     def entry(self, version: int) -> int:
         """What the version says that it shows."""
-        found: int = next(each["commitInfo"]["txnlogEntry"] for each in self._actions(version) if "commitInfo" in each)
+        return self._said(version, "txnlogEntry")
+
+    def published_entry(self, version: int) -> int:
+        """What the version says that has published it."""
+        return self._said(version, "txnlogPublishedEntry")
+
+    def _said(self, version: int, what: str) -> int:
+        found: int = next(each["commitInfo"][what] for each in self._actions(version) if "commitInfo" in each)
         return found
 
     def rows(self, version: int, topic: str = "topic") -> list[DeltaRow]:
@@ -55,7 +66,9 @@ class DeltaVersions:
         start = max((number for number in self._checkpoints if number <= version), default=-1)
         files: dict[str, dict[str, Any]] = {}
         if start >= 0:
-            rows = pq.read_table(pa.BufferReader(self._get(f"{_LOG}{start:020}.checkpoint.parquet"))).to_pylist()
+            rows = pq.read_table(
+                pa.BufferReader(self._get(f"{_LOG}{start:020}.checkpoint.parquet")), use_threads=False
+            ).to_pylist()
             files = {row["add"]["path"]: row["add"] for row in rows if row["add"] is not None}
         for number in range(start + 1, version + 1):
             for action in self._actions(number):
@@ -69,7 +82,7 @@ class DeltaVersions:
     def _read(self, add: dict[str, Any], topic: str) -> list[DeltaRow]:
         data = self._get(unquote(add["path"]))
         assert len(data) == add["size"]
-        rows = pq.read_table(pa.BufferReader(data)).to_pylist()
+        rows = pq.read_table(pa.BufferReader(data), use_threads=False).to_pylist()
         assert len(rows) == json.loads(add["stats"])["numRecords"]
         values = dict(add["partitionValues"])
         return [(topic, int(values["kafka_partition"]), row["offset"], row["value"]) for row in rows]

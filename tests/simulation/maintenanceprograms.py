@@ -45,10 +45,12 @@ from tests.simulation.simulator import Process
 
 __all__ = [
     "Database",
+    "Patience",
     "administering",
     "backing_up",
     "compacting",
     "preparing",
+    "repeating",
     "rewriting",
     "sweeping",
     "vacuuming",
@@ -64,7 +66,7 @@ _COPY_S: Final = 60.0
 _SWEEP: Final = {"transactional.id.expiration.ms": 7_200_000, "producer.id.expiration.ms": 7_200_000}
 
 
-class _Patience:
+class Patience:
     """How long a process waits before it looks again: the longer, the longer the log has stood still."""
 
     def __init__(self, process: Process, log: Log, wait_s: float) -> None:
@@ -81,14 +83,14 @@ class _Patience:
         self._process.sleep(self._process.random.random() * self._wait_s * (1 + min(self.idle, 5) ** 3))
 
 
-def _repeating(
-    world: ClientWorld, wait_s: float, begin: Callable[[Process, Log, Store, _Patience], Callable[[], object]]
+def repeating(
+    world: ClientWorld, wait_s: float, begin: Callable[[Process, Log, Store, Patience], Callable[[], object]]
 ) -> Program:
     """Does the work that `begin` returns, again and again, as long as another process works."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
-        patience = _Patience(process, log, wait_s)
+        patience = Patience(process, log, wait_s)
         with Store.open(uri) as store:
             work = begin(process, log, store, patience)
             while world.working:
@@ -103,7 +105,7 @@ def _repeating(
 def sweeping(world: ClientWorld) -> Program:
     """Sweeps by what it has itself seen, and now and then by the store's clock, as long as another process works."""
 
-    def begin(process: Process, _log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+    def begin(process: Process, _log: Log, store: Store, _patience: Patience) -> Callable[[], object]:
         sweeper = Sweeper(store, _SWEEP)
 
         def work() -> object:
@@ -113,13 +115,13 @@ def sweeping(world: ClientWorld) -> Program:
 
         return work
 
-    return _repeating(world, 2 * world.timeout_ms / 1000, begin)
+    return repeating(world, 2 * world.timeout_ms / 1000, begin)
 
 
 def vacuuming(world: ClientWorld) -> Program:
     """Vacuums with hardly any retention, as long as another process works."""
 
-    def begin(process: Process, log: Log, store: Store, patience: _Patience) -> Callable[[], object]:
+    def begin(process: Process, log: Log, store: Store, patience: Patience) -> Callable[[], object]:
         def work() -> object:
             if process.random.random() < 0.5 and not patience.idle:
                 log.checkpoint()
@@ -127,13 +129,13 @@ def vacuuming(world: ClientWorld) -> Program:
 
         return work
 
-    return _repeating(world, 20.0, begin)
+    return repeating(world, 20.0, begin)
 
 
 def rewriting(world: ClientWorld) -> Program:
     """Rewrites by targets of all sizes, whole or task by task, as long as another process works; in some, folds."""
 
-    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+    def begin(process: Process, log: Log, store: Store, _patience: Patience) -> Callable[[], object]:
         settings = RewriteSettings(target_bytes=process.random.choice(_TARGETS), min_segments=2)
         folder = Folder(log, 60 * process.random.choice(_TARGETS), settings, pause_s=1)
 
@@ -156,13 +158,13 @@ def rewriting(world: ClientWorld) -> Program:
 
         return fold if process.random.random() < 0.5 else work
 
-    return _repeating(world, 10.0, begin)
+    return repeating(world, 10.0, begin)
 
 
 def compacting(world: ClientWorld) -> Program:
     """Compacts, whole or task by task, as long as another process works; each record has a key of its own."""
 
-    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+    def begin(process: Process, log: Log, store: Store, _patience: Patience) -> Callable[[], object]:
         def work() -> object:
             given = {"compact.target.bytes": process.random.choice(_TARGETS)}
             if process.random.random() < 0.5:
@@ -175,7 +177,7 @@ def compacting(world: ClientWorld) -> Program:
 
         return work
 
-    return _repeating(world, 10.0, begin)
+    return repeating(world, 10.0, begin)
 
 
 def backing_up(world: ClientWorld) -> Program:
@@ -185,7 +187,7 @@ def backing_up(world: ClientWorld) -> Program:
     """
     target = SharedObjects()
 
-    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+    def begin(process: Process, log: Log, store: Store, _patience: Patience) -> Callable[[], object]:
         def work() -> None:
             nonlocal target
             try:
@@ -198,7 +200,7 @@ def backing_up(world: ClientWorld) -> Program:
 
         return work
 
-    return _repeating(world, 10.0, begin)
+    return repeating(world, 10.0, begin)
 
 
 def _read_copy(process: Process, world: ClientWorld, target: SharedObjects) -> None:

@@ -30,6 +30,8 @@ from tests.simulation.groupprograms import GroupHistory, group_rates_of, groups
 from tests.simulation.history import History
 from tests.simulation.overtakenprograms import check_overtaken, overtaken, rates_of, small_objects
 from tests.simulation.simulator import FaultRates, Simulator
+from tests.simulation.tablecheckers import Engine, check_tables
+from tests.simulation.tableprograms import publish_at_rest, published
 
 __all__ = [
     "CLIENT_SCENARIOS",
@@ -40,6 +42,7 @@ __all__ = [
     "record_clients",
     "record_groups",
     "record_overtaken",
+    "record_published",
     "simulate",
 ]
 
@@ -58,7 +61,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "conditional": conditional,
     "halfmessages": halfmessages,
 }
-SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks", "groups")
+SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks", "groups", "published")
 
 
 _LOG_CHECKED_EVERY: Final = 4
@@ -117,6 +120,17 @@ def record_overtaken(
     return simulator, history
 
 
+def record_published(
+    seed: int, *, rates: FaultRates | None = None, inline_bytes: int | None = None
+) -> tuple[Simulator, ClientHistory, Engine]:
+    """Run one history of topics that are tables; nothing is checked yet but what an engine saw."""
+    simulator = Simulator(seed, rates=rates, calm_after=2_500, steps_max=40_000, inline_bytes=inline_bytes)
+    history = ClientHistory()
+    engine = published(simulator, history)
+    simulator.run()
+    return simulator, history, engine
+
+
 def simulate(
     seed: int,
     scenario: str = "commit",
@@ -154,6 +168,14 @@ def simulate(
         simulator, members = record_groups(seed, rates=rates, inline_bytes=inline_bytes)
         told = _told(simulator, members.operations, traced)
         check_groups(simulator.shared, members)
+        return told
+    if scenario == "published":
+        simulator, seen, engine = record_published(seed, rates=rates, inline_bytes=inline_bytes)
+        told = _told(simulator, seen.operations, traced)
+        come_to_rest(simulator.shared, seen)
+        publish_at_rest(simulator.shared, engine)
+        check_tables(simulator, seen, engine)
+        check_client_history(seen)
         return told
     simulator, seen = record_clients(seed, scenario, rates=rates, inline_bytes=inline_bytes)
     told = _told(simulator, seen.operations, traced)

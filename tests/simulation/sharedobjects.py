@@ -19,7 +19,7 @@ class SharedObjects:
 
     The first is the true one: a slot can only be created again after its deletion, when no process may believe it.
     Each has an address of its own, since the engine remembers manifests by address and name. `now_ms` is the store's
-    clock, which dates objects.
+    clock, which dates objects. `changes` counts what was written and deleted.
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
@@ -27,6 +27,7 @@ class SharedObjects:
         self.uri = f"memory://simulation-{next(_numbers)}"
         self.objects: dict[str, bytes] = {}
         self.history: dict[str, bytes] = {}
+        self.changes = 0
         self._modified_ms: dict[str, int] = {}
         self._folders: dict[str, dict[str, None]] = {}
         self._now_ms = now_ms
@@ -54,6 +55,7 @@ class SharedObjects:
 
     def put(self, name: str, data: bytes) -> None:
         """Writes the object."""
+        self.changes += 1
         self.objects[name] = data
         self._modified_ms[name] = self._now_ms()
         self._folders.setdefault(name[: name.rfind("/") + 1], {})[name] = None
@@ -76,6 +78,7 @@ class SharedObjects:
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the objects."""
+        self.changes += 1
         for name in names:
             self.objects.pop(name, None)
             self._folders.get(name[: name.rfind("/") + 1], {}).pop(name, None)

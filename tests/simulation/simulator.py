@@ -117,7 +117,7 @@ class Offer(NamedTuple):
 
 
 class _WatchedStore(FaultyStore):
-    """A process's way to the objects; what it offers to the log is noted, whatever becomes of it."""
+    """A process's way to the objects; what it offers to the log, and to tables, is noted, whatever becomes of it."""
 
     def __init__(self, process: Process, script: Script, pause: Callable[[], None]) -> None:
         super().__init__(process.simulator.shared, script, later=process.simulator.later, pause=pause)
@@ -127,6 +127,8 @@ class _WatchedStore(FaultyStore):
         if name.startswith(names.ENTRIES):
             simulator = self._process.simulator
             simulator.offered.append(Offer(simulator.steps, self._process.name, name, data))
+        elif "/_delta_log/" in name or "/metadata/" in name:
+            self._process.simulator.described.setdefault(name, {}).setdefault(data, set()).add(self._process.name)
         return super().put_if_absent(name, data, timeout_s=timeout_s)
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
@@ -304,7 +306,8 @@ class Simulator:
 
     `injected` counts the faults by kind. `done` is what has happened: (when, who, operation or None for a restart,
     fault). `offered` is what was offered to the log, whatever became of it; `drawn` are all tokens, each with its
-    moment. `silences` is how often the store falls silent: no operation is answered then, for seconds or minutes.
+    moment. `described` are the metadata of tables: under each name what was put if absent, and by which processes.
+    `silences` is how often the store falls silent: no operation is answered then, for seconds or minutes.
     `inline_bytes` is up to which size log entries carry records.
     """
 
@@ -339,6 +342,7 @@ class Simulator:
         self._silent_until_s = 0.0
         self.offered: list[Offer] = []
         self.drawn: dict[str, int] = {}
+        self.described: dict[str, dict[bytes, set[str]]] = {}
         self._live: list[Fiber] = []
         self._late: list[tuple[float, int, Callable[[], object]]] = []
         self._late_number = count()

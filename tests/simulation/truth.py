@@ -6,7 +6,7 @@ checkpoint, no cache and no deletion has a part in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from msgspec import Struct
@@ -41,6 +41,7 @@ __all__ = [
     "records_of",
     "replay",
     "tail_digest",
+    "true_tail",
     "truth_after",
 ]
 
@@ -83,6 +84,11 @@ def replay(objects: RecordedObjects, digests_at: Collection[int] | None = None) 
         truths.append(truth)
 
 
+def true_tail(objects: RecordedObjects) -> Tail:
+    """Return a replica before the first entry that follows the true log, whatever is deleted."""
+    return Tail(cast("ObjectStore", _FirstBytes(objects)), None)
+
+
 def truth_after(tail: Tail) -> Truth:
     """The truth as a replica has it that was replayed from the empty store."""
     keys: list[StateKey] = [record.key for record in records_of(tail, "")]
@@ -109,6 +115,9 @@ class _FirstBytes:
 
     def get(self, name: str) -> bytes | None:
         return self._history.get(name)
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        return [self._history.get(name) for name in names]
 
 
 def _after(tail: _Replay, before: Truth) -> Truth:
