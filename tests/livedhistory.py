@@ -127,9 +127,9 @@ class LivedHistory(MergedHistory):
 
     def _prepare(self) -> None:
         """Prepare a transaction, which then is open until it is decided."""
-        while not self.pending:
+        while not self.pending.keys() - self.prepared.keys():
             self._write()
-        name = min(self.pending)
+        name = min(self.pending.keys() - self.prepared.keys())
         producer = self.producers.pop(name)
         self._prepared = name, producer, producer.prepare_transaction()
 
