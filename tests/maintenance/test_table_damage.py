@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from sparktxn import Producer, Store
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from sparktxn.errors import StoreUnavailable
 from sparktxn.maintenance import rewrite, vacuum, verify
+from sparktxn.maintenance.publishing import publish as publishing
 from sparktxn.maintenance.publishing.publish import publish_tables
 from tests.deltareader import DeltaVersions
 from tests.icebergreader import IcebergVersions
@@ -134,6 +137,40 @@ def test_metadata_that_is_lost_is_written_again(published: Store, folder: str) -
         for name, data in kept.items():
             assert data is not None
             objects.put(name, data)
+
+
+def test_a_version_that_lets_go_of_older_ones_may_have_no_metadata_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its publisher died. Verifying asked for a checkpoint that comes with the missing metadata."""
+    options = {"store.fsync": False}
+    with (
+        Store.open(tmp_path / "store", create=True, options=options) as store,
+        Producer({"bootstrap.servers": store.uri, "transactional.id": "shop", **options}) as producer,
+    ):
+        store.create_topic("orders", 1, settings={"table.formats": "delta,iceberg"})
+        producer.init_transactions()
+
+        def publish() -> None:
+            with producer.transaction():
+                producer.produce("orders", b"value")
+            publish_tables(store)
+
+        for _ in range(3):
+            publish()
+        keep_history(store, 0)
+
+        def die(*_: Any) -> None:
+            raise StoreUnavailable("the publisher has died")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(publishing, "write_metadata", die)
+            with pytest.raises(StoreUnavailable):
+                publish()
+        assert promised(store) == (3, 2)
+        assert verify(store).problems == ()
+        publish_tables(store)
+        assert verify(store).problems == ()
 
 
 def test_a_file_that_only_an_older_version_names_is_missed(published: Store) -> None:

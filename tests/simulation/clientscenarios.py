@@ -271,7 +271,8 @@ def come_to_rest(
                     isolation=isolation,
                 )
                 history.final.append(batch)
-            assert verify(store).problems == ()
+            problems = verify(store).problems
+            assert problems == (), problems
             if history.requests:
                 note_offers(history, objects, objects, offered, drawn or {}, view)  # type: ignore[arg-type]
     finally:

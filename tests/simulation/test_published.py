@@ -95,11 +95,11 @@ def without_canonical_bytes(patch: Patch) -> None:
 
 
 FOUND: list[tuple[Callable[[Patch], None], tuple[int, ...], str]] = [
-    (without_checked_entries, (11,), ".*"),
+    (without_checked_entries, (611, 181), "without .*, with"),
     (without_kept_versions, (9,), "does not exist"),
-    (without_canonical_bytes, (9,), ".*"),
+    (without_canonical_bytes, (9,), "other bytes|damaged|does not say what the log says"),
 ]
-"""A build, seeds that find it, and what is then said, if that is always the same."""
+"""A build, seeds that find it, and what is then said. Others find it if histories have changed."""
 
 
 @pytest.mark.parametrize(("without", "seeds", "says"), [pytest.param(*found, id=found[0].__name__) for found in FOUND])

@@ -191,20 +191,35 @@ def _delta_versions(check: _FormatCheck) -> Iterator[_Version]:
     """
     found = (_COMMIT.fullmatch(name) for name in check.sizes)
     commits = [version for match in found if match and (version := int(match[1])) in check.promised]
-    files: DeltaFiles | None = None
-    for version in range(min(commits, default=0), max(commits, default=-1) + 1):
-        name = delta.checkpoint_name(version) if files is None and version else delta.commit_name(version)
+    if not commits:
+        return
+    start = _first_checkpoint(check, min(commits))
+    files = DeltaFiles(None)
+    for version in range(start, max(commits) + 1):
+        is_checkpoint = version == start > 0
+        name = delta.checkpoint_name(version) if is_checkpoint else delta.commit_name(version)
         data = check.read(name)
         try:
-            if files is None and version:
+            if is_checkpoint:
                 files = DeltaFiles(data)
             else:
-                files = files or DeltaFiles(None)
                 files.apply(data)
         except WRONG_METADATA as error:
             raise _Broken(name, f"it cannot be read: {error}") from error
-        described = {path: (add.size, add) for path, add in files.files.items()}
-        yield _Version(version, delta.commit_name(version), described)
+        if version in check.promised:
+            described = {path: (add.size, add) for path, add in files.files.items()}
+            yield _Version(version, delta.commit_name(version), described)
+
+
+def _first_checkpoint(check: _FormatCheck, version: int) -> int:
+    """Return the version from whose checkpoint on a reader of `version` reads, 0 for none.
+
+    It may be below the promised ones: theirs is not written before the newest version is. Without any it is `version`.
+    """
+    for number in range(version, 0, -1):
+        if delta.checkpoint_name(number) in check.sizes:
+            return number
+    return 0 if delta.commit_name(0) in check.sizes else version
 
 
 def _delta_files(whole: TableVersion) -> _Files:
