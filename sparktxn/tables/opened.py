@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from msgspec import Struct
+from msgspec.structs import replace
 from pyarrow import fs
 
 from sparktxn.config.topic import table_formats
@@ -192,7 +193,7 @@ def open_table(
     with given as store:
         table, entry = _table_at(store.log, topic, moment_of(store, as_of))
         if version is not None and version != table.version:
-            table, entry = _earlier(store.log, table, version)
+            table, entry = _earlier(store.log, table, version, entry)
         state = store.log.snapshot([f"{PUBLISHED_PREFIX}{table.topic_id}/"], entry=entry)
         published = [record for record in state.records if isinstance(record, PublishedPartition)]
         files = all_files(store.log.objects, table, published)
@@ -237,8 +238,10 @@ def _table_at(log: Log, topic: str, moment: Moment) -> tuple[TableState, int]:
     )
 
 
-def _earlier(log: Log, newest: TableState, version: int) -> tuple[TableState, int]:
-    """Return a table as it was when an earlier version was its newest one, and an entry at which it was.
+def _earlier(log: Log, newest: TableState, version: int, entry: int) -> tuple[TableState, int]:
+    """Return a table as it was when an earlier version was its newest one, and an entry at which it had its files.
+
+    `newest` is the newest version at `entry`.
 
     Raises:
         ConfigurationError: there is no such version yet, or it is not kept any more.
@@ -249,6 +252,10 @@ def _earlier(log: Log, newest: TableState, version: int) -> tuple[TableState, in
         raise ConfigurationError(
             f"topic {newest.name!r} has no version {version} {when}; there are versions {first} to {newest.version}"
         )
+    if version >= newest.changed_version:
+        # It has the files of the newest one. The log need not be kept for it.
+        last = max((kept for kept in newest.kept if kept.version <= version), key=lambda kept: kept.version)
+        return replace(newest, version=version, timestamp_ms=last.timestamp_ms), entry
     # The table remembers the entries of some versions. The one that is wanted was published between two of these.
     low = max(kept.published_entry for kept in newest.kept if kept.version <= version)
     high = min(kept.published_entry for kept in newest.kept if kept.version >= version)

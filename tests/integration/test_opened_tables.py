@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pytest
 
 from sparktxn import ConfigurationError, Producer, Store, Table, open_table, read_arrow
-from sparktxn.admin import AdminClient
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.errors import CommandRefused, StoreNotFound
 from sparktxn.format.schema import stored_schema
-from sparktxn.maintenance import publish_tables, rewrite
+from sparktxn.maintenance import publish_tables, rewrite, vacuum
 from sparktxn.state import tables
 from sparktxn.values.fieldtypes import Columns
 from tests.everytype import EVERY_TYPE, FULL_ROW
@@ -196,6 +196,32 @@ def test_each_version_that_is_kept_is_opened(kept: int, uri: str, producer: Prod
         table = open_table(uri, "rides", version=number)
         assert (table.version, table.entry, ids(table)) == (number, entry, list(range(number + 1)))
     assert open_table(uri, "rides").version == 6
+
+
+def test_versions_without_a_change_are_opened_after_a_vacuum_has_passed_them(uri: str, producer: Producer) -> None:
+    """The log is kept for those with other files than the newest one has."""
+    with AdminClient({"bootstrap.servers": uri}) as admin:
+        entry = ConfigEntry("table.history.ms", "0", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "rides", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result()
+    for number in range(3):
+        write(producer, number)
+        publish(uri, "rides")
+    publish(uri, "rides")
+    with Store.open(uri) as store:
+        for _ in range(3):
+            store.log.checkpoint()
+            write(producer, 10)
+            vacuum(store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
+        with store.log.known() as state:
+            (table,) = (each for each in state.tables() if each.name == "rides")
+        first = table.kept[0]
+        assert first.version < table.version
+        assert first.published_entry < store.log.store_state().horizon
+    for version in range(first.version, table.version + 1):
+        opened = open_table(uri, "rides", version=version)
+        assert (opened.version, ids(opened)) == (version, [0, 1, 2])
+    assert open_table(uri, "rides", version=first.version).published_timestamp_ms == first.timestamp_ms
 
 
 def test_a_version_is_opened_by_the_moment_at_which_it_was_the_newest(uri: str, producer: Producer) -> None:
