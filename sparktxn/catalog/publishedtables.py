@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from sparktxn.config.topic import table_formats
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.store import Store
 from sparktxn.tableformats.iceberg import metadata_name
 from sparktxn.values.structs import TableState
@@ -49,7 +49,7 @@ class PublishedTables:
 
     def __init__(self, store: Store) -> None:
         self._log = store.log
-        self._is_copy = newest_copy(self._log.objects) is not None
+        self._is_copy = copied_entry(self._log.objects) > 0
 
     def topics(self) -> list[str]:
         """Return the names of the topics in their order. One whose first metadata is being written may be there."""
@@ -77,10 +77,8 @@ class PublishedTables:
         with self._log.known() as state:
             topics = {each.topic_id: each for each in state.topics() if _FORMAT in table_formats(each.settings)}
             tables = [each for each in state.tables() if each.topic_id in topics and _FORMAT in each.formats]
-        copied = 0
-        if self._is_copy and (copy := newest_copy(self._log.objects)) is not None:
-            # The versions that a copy has of its source are tables at the source's address.
-            copied = copy.entry
+        # The versions that a copy has of its source are tables at the source's address.
+        copied = copied_entry(self._log.objects) if self._is_copy else 0
         return {topics[each.topic_id].name: each for each in tables if each.published_entry > copied}
 
     def _loaded(self, table: TableState, version: int) -> LoadedTable | None:

@@ -8,7 +8,7 @@ from sparktxn.format.copies import CopyDocument, decode_copy
 from sparktxn.format.entry import StoreDocument
 from sparktxn.objectstore.contract import ObjectStore
 
-__all__ = ["check_copied", "newest_copy"]
+__all__ = ["check_copied", "copied_entry", "newest_copy"]
 
 
 def newest_copy(objects: ObjectStore) -> CopyDocument | None:
@@ -26,6 +26,16 @@ def newest_copy(objects: ObjectStore) -> CopyDocument | None:
     if data is None:
         raise DamagedObject(name, "it was listed and does not exist: nothing deletes it")
     return decode_copy(data, name, number)
+
+
+def copied_entry(objects: ObjectStore) -> int:
+    """Return the entry up to which the log is that of the store that this one is a copy of; 0 if it is none.
+
+    Raises:
+        DamagedObject, FormatVersionError: the newest document of the copy cannot be read.
+    """
+    copied = newest_copy(objects)
+    return 0 if copied is None else copied.entry
 
 
 def check_copied(objects: ObjectStore, store: StoreDocument) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.log.log import Log
 from sparktxn.maintenance.checking.segmentcheck import RESTORE, Problem
 from sparktxn.maintenance.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
@@ -47,11 +47,11 @@ def table_problems(log: Log, topic_ids: Container[int] | None) -> list[Problem]:
     Raises:
         DamagedObject: a manifest of merged files is missing or damaged, so that it is not known what a table shows.
     """
-    copied = newest_copy(log.objects)
+    copied = copied_entry(log.objects)
     found: list[Problem] = []
     for topic_id in _tables(log):
         if topic_ids is None or topic_id in topic_ids:
-            found += _problems(log, topic_id, 0 if copied is None else copied.entry)
+            found += _problems(log, topic_id, copied)
     return found
 
 
@@ -61,14 +61,14 @@ def _tables(log: Log) -> list[int]:
         return [table.topic_id for table in state.tables()]
 
 
-def _problems(log: Log, topic_id: int, copied_entry: int) -> list[Problem]:
+def _problems(log: Log, topic_id: int, copied: int) -> list[Problem]:
     """Return the problems of one table, of a moment in which no process has published it."""
     found: list[Problem] = []
     for _ in range(_ATTEMPTS):
         with log.known() as state:
             table = next(table for table in state.tables() if table.topic_id == topic_id)
             published = state.published(topic_id)
-        if table.published_entry <= copied_entry:
+        if table.published_entry <= copied:
             return []
         found = list(_problems_of(log, table, published))
         log.refresh()
@@ -207,8 +207,7 @@ def _delta_versions(check: _FormatCheck) -> Iterator[_Version]:
         except WRONG_METADATA as error:
             raise _Broken(name, f"it cannot be read: {error}") from error
         if version in check.promised:
-            described = {path: (add.size, add) for path, add in files.files.items()}
-            yield _Version(version, delta.commit_name(version), described)
+            yield _Version(version, delta.commit_name(version), _added(files))
 
 
 def _first_checkpoint(check: _FormatCheck, version: int) -> int:
@@ -225,6 +224,10 @@ def _first_checkpoint(check: _FormatCheck, version: int) -> int:
 def _delta_files(whole: TableVersion) -> _Files:
     files = DeltaFiles(None)
     files.apply(delta.commit(whole))
+    return _added(files)
+
+
+def _added(files: DeltaFiles) -> _Files:
     return {path: (add.size, add) for path, add in files.files.items()}
 
 
@@ -261,16 +264,16 @@ def _iceberg_files(whole: TableVersion) -> _Files:
 
 
 def _iceberg_objects(check: _FormatCheck) -> Sequence[tuple[str, bytes]]:
-    """Return the objects of the newest version.
+    """Return the objects of the newest version; none if it is the only one that is promised.
 
-    That with its files alone, if it is the only one: the metadata before it, which it was made from, may be gone.
+    The metadata before it, which it was made from, may be gone then.
 
     Raises:
         _Broken: the metadata of the version before says something else than it must.
     """
     version = check.newest.version
     if version == check.promised[0] > 0:
-        return [(iceberg().metadata_name(version), check.read(iceberg().metadata_name(version)))]
+        return []
     try:
         return iceberg_objects(check.objects, check.newest, lambda: check.whole, check.promised[0])
     except DamagedObject as damaged:

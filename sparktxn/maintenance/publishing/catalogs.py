@@ -11,7 +11,7 @@ from msgspec import Struct
 from sparktxn.config.topic import table_formats
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.checkpoint import PUBLISHED_PREFIX, TABLES_PREFIX
-from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.tablelist import waiting_records
 from sparktxn.maintenance.tableobjects import check_tables
@@ -128,9 +128,9 @@ def _check_names(names: Iterable[str]) -> None:
 
 def _check_place(log: Log, tables: Iterable[TableState]) -> None:
     """Refuse tables that were published in another store, of which this one is a copy: their files are there."""
-    copied = newest_copy(log.objects)
+    copied = copied_entry(log.objects)
     for table in tables:
-        if copied is not None and table.published_entry <= copied.entry:
+        if table.published_entry <= copied:
             raise ConfigurationError(f"topic {table.name!r} was not published since the store was copied: {_PUBLISH}")
 
 

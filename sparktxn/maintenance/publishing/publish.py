@@ -18,7 +18,7 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, Store
 from sparktxn.format import names
 from sparktxn.format.commands import PublishTables, RequireFeatures, TableToPublish
 from sparktxn.format.newer import TABLES
-from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance.publishing.metadata import write_metadata
@@ -204,8 +204,8 @@ class _Job:
             topics = {id_: topic for id_, topic in topics.items() if topic.name in self._topics}
             tables = {id_: table for id_, table in tables.items() if id_ in topics or table.name in self._topics}
         tables = {id_: table for id_, table in tables.items() if id_ in topics or id_ not in existing}
-        copied = newest_copy(self._log.objects) if tables else None
-        return _Known(topics, tables, places, features, 0 if copied is None else copied.entry)
+        copied = copied_entry(self._log.objects) if tables else 0
+        return _Known(topics, tables, places, features, copied)
 
     def _finish(self, known: _Known) -> None:
         """Write what an earlier publisher has left of the newest versions."""

@@ -46,13 +46,12 @@ def plan_unpublished(
     starts: dict[TopicPartitionKey, int] = {}
     cut: dict[TopicPartitionKey, Mapping[str, int]] = {}
     for key, partition in view.partitions.items():
-        topic = partition.topic
-        known = published.get((topic.topic_id, partition.partition), _NOWHERE)
-        cut[key] = cut_since(objects, partition, known)
+        topic, number, places = partition.topic, partition.partition, places_of(partition)
+        new = new_ranges(places, published.get((topic.topic_id, number), _NOWHERE))
+        cut[key] = cut_files(objects, topic, number, places, new)
         found = committed_between(objects, partition, after.get(topic.topic_id, 0), view.entry, with_rewritten=False)
         bases = [segment.base_offset for _, segment in found if segment.end_offset > partition.log_start_offset]
-        places = places_of(partition)
-        bases += without_offsets(objects, topic, partition.partition, places, new_ranges(places, known))
+        bases += without_offsets(objects, topic, number, places, new)
         if bases or cut[key]:
             starts[key] = min([*bases, *cut[key].values()])
 
