@@ -5,34 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.schema import stored_schema, with_offsets
 from sparktxn.tableformats import iceberg
 from sparktxn.tableformats.version import TableFile, TableVersion
 from sparktxn.values.fieldtypes import Columns
 from tests.everytype import EVERY_TYPE, FULL_ROW
 from tests.interop.engines import Engine
 from tests.livedhistory import place_of
+from tests.mergedfiles import START, merged_file, milliseconds
 
 pytestmark = pytest.mark.interop
 
 READERS = pytest.mark.parametrize("reader", ["pyiceberg", "duckdb"])
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Columns = (("number", "int64", True),)
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass
@@ -57,34 +49,12 @@ class Topic:
 
     def file(self, partition: int, rows: Iterable[dict[str, Any]], *, is_rewrite: bool = False) -> TableFile:
         """Write a file of the next offsets of a partition; every third one has no record."""
-        schema = with_offsets(stored_schema(self.columns))
-        offset, timestamp = schema.names[-1], schema.names[-2]
         base = self._ends.get(partition, 0)
-        whole = [
-            dict.fromkeys(schema.names)
-            | {timestamp: START + timedelta(seconds=base + index), offset: base + index + index // 2}
-            | row
-            for index, row in enumerate(rows)
-        ]
-        self._ends[partition] = whole[-1][offset] + 1
-        path = f"{PARTITION_COLUMN}={partition}/{base:020d}-{len(self._written):020d}.offsets.parquet"
-        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        table = pa.Table.from_pylist(whole, schema)
-        pq.write_table(table, self.folder / path, store_schema=False)
-        self._written[path] = [row | {PARTITION_COLUMN: partition} for row in table.to_pylist()]
-        times = [_milliseconds(row[timestamp]) for row in whole]
-        return TableFile(
-            path=path,
-            partition=partition,
-            size_bytes=(self.folder / path).stat().st_size,
-            record_count=len(whole),
-            offset_min=whole[0][offset],
-            offset_max=whole[-1][offset],
-            # The log knows bounds of a file's timestamps, and not always the timestamps at them.
-            timestamp_min_ms=min(times) - 1,
-            timestamp_max_ms=max(times) + 1,
-            changes_data=not is_rewrite,
-        )
+        name = f"{base:020d}-{len(self._written):020d}.offsets.parquet"
+        file, written = merged_file(self.folder, name, self.columns, partition, base, rows, changes_data=not is_rewrite)
+        self._ends[partition] = file.offset_max + 1
+        self._written[file.path] = written
+        return file
 
     def publish(self, *added: TableFile, removed: Iterable[TableFile] = (), first: int = 0, **changes: Any) -> None:
         """Write the next version."""
@@ -102,7 +72,7 @@ class Topic:
             "version": number,
             "entry": 10 * number + 7,
             "published_entry": 10 * number + 9,
-            "timestamp_ms": _milliseconds(START) + 1000 * number,
+            "timestamp_ms": milliseconds(START) + 1000 * number,
             "added": added,
             "removed": removed,
         }

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,61 +18,19 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.schema import offset_column, stored_schema, with_offsets
+from sparktxn.format.schema import offset_column, stored_schema
 from sparktxn.tableformats import delta
 from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
 from sparktxn.values.fieldtypes import Columns
+from tests.everytype import EVERY_TYPE, FULL_ROW
+from tests.mergedfiles import START, merged_file, milliseconds
 
 TABLE_ID = "3f7ad9b2-6c6e-5f0e-9c0b-6a5d7a5e8f10"
-START = datetime(2026, 3, 1, tzinfo=UTC)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Columns = (("number", "int64", True),)
 
-EVERY_TYPE: Columns = (
-    ("truth", "bool", True),
-    ("byte", "int8", True),
-    ("short", "int16", True),
-    ("integer", "int32", True),
-    ("long", "int64", False),
-    ("real", "float", True),
-    ("double", "double", True),
-    ("text", "string", True),
-    ("bytes", "binary", True),
-    ("day", "date32", True),
-    ("moment", "timestamp[us, tz=UTC]", True),
-    ("price", "decimal128(20, 3)", True),
-    ("total", "decimal128(38, 0)", True),
-    ("list", "list<int64 not null>", True),
-    ("map", "map<string, double>", True),
-    (
-        "nested",
-        "struct<a: int32 not null, b: list<struct<c: timestamp[us, tz=UTC]>>, m: map<int64, binary not null>>",
-        True,
-    ),
-)
-
-FULL_ROW = {
-    "truth": True,
-    "byte": -128,
-    "short": 32767,
-    "integer": -(2**31),
-    "long": 2**63 - 1,
-    "real": 1.5,
-    "double": 1e300,
-    "text": "grüße ☃",
-    "bytes": b"\0\xff",
-    "day": date(1, 1, 1),
-    "moment": datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
-    "price": Decimal("-12345678901234567.891"),
-    "total": Decimal(10**38 - 1),
-    "list": [1, -2],
-    "map": [("b", 1.0), ("a", None)],
-    "nested": {"a": 1, "b": [{"c": datetime(1999, 12, 31, tzinfo=UTC)}, {"c": None}, None], "m": [(7, b"x")]},
-}
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(milliseconds=1)
+# A timestamp without a time zone asks for a feature of readers.
+COLUMNS: Columns = tuple(column for column in EVERY_TYPE if column[0] != "local")
+ROW = {name: value for name, value in FULL_ROW.items() if name != "local"}
 
 
 def _version(number: int = 0, **changes: Any) -> TableVersion:
@@ -87,7 +44,7 @@ def _version(number: int = 0, **changes: Any) -> TableVersion:
         "version": number,
         "entry": 10 * number + 7,
         "published_entry": 10 * number + 9,
-        "timestamp_ms": _milliseconds(START) + 1000 * number,
+        "timestamp_ms": milliseconds(START) + 1000 * number,
         "added": (),
         "removed": (),
     }
@@ -125,33 +82,12 @@ class Topic:
 
     def file(self, partition: int, rows: Iterable[dict[str, Any]], *, name: str = "") -> TableFile:
         """Write a file of the next offsets of a partition; every third one has no record."""
-        schema = with_offsets(stored_schema(self.columns))
-        offset, timestamp = schema.names[-1], schema.names[-2]
         base = self._ends.get(partition, 0)
-        whole = [
-            dict.fromkeys(schema.names)
-            | {timestamp: START + timedelta(seconds=base + index), offset: base + index + index // 2}
-            | row
-            for index, row in enumerate(rows)
-        ]
-        self._ends[partition] = whole[-1][offset] + 1
-        path = f"{PARTITION_COLUMN}={partition}/{name or f'{base:020d}-0123456789abcdefghij.offsets.parquet'}"
-        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        table = pa.Table.from_pylist(whole, schema)
-        pq.write_table(table, self.folder / path, store_schema=False)
-        self._rows[path] = [row | {PARTITION_COLUMN: partition} for row in table.to_pylist()]
-        times = [_milliseconds(row[timestamp]) for row in whole]
-        return TableFile(
-            path=path,
-            partition=partition,
-            size_bytes=(self.folder / path).stat().st_size,
-            record_count=len(whole),
-            offset_min=whole[0][offset],
-            offset_max=whole[-1][offset],
-            # The log knows bounds of a file's timestamps, and not always the timestamps at them.
-            timestamp_min_ms=min(times) - 1,
-            timestamp_max_ms=max(times) + 1,
-        )
+        name = name or f"{base:020d}-0123456789abcdefghij.offsets.parquet"
+        file, written = merged_file(self.folder, name, self.columns, partition, base, rows)
+        self._rows[file.path] = written
+        self._ends[partition] = file.offset_max + 1
+        return file
 
     def publish(self, *added: TableFile, removed: Iterable[TableFile] = (), **changes: Any) -> None:
         """Write the commit of the next version."""
@@ -221,10 +157,10 @@ def test_readers_see_the_records_of_each_version(tmp_path, read):
 
 @READERS
 def test_readers_see_values_of_every_type(tmp_path, read):
-    topic = Topic(tmp_path, columns=EVERY_TYPE)
-    topic.publish(topic.file(3, [FULL_ROW, {"long": 0}]))
+    topic = Topic(tmp_path, columns=COLUMNS)
+    topic.publish(topic.file(3, [ROW, {"long": 0}]))
     assert read(topic) == topic.rows
-    assert topic.rows[0].items() >= FULL_ROW.items()
+    assert topic.rows[0].items() >= ROW.items()
 
 
 @READERS
@@ -248,11 +184,11 @@ def test_only_times_without_a_zone_need_a_newer_reader(data_type):
     }
     assert _actions(_version(columns=(("a", data_type, True),)))["protocol"] == [protocol]
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "txnlogTopic"]}
-    assert _actions(_version(columns=EVERY_TYPE))["protocol"] == [protocol]
+    assert _actions(_version(columns=COLUMNS))["protocol"] == [protocol]
 
 
 def test_delta_rs_has_the_types_of_the_table(tmp_path):
-    columns = (*EVERY_TYPE, ("local", "timestamp[us]", True))
+    columns = (*COLUMNS, ("local", "timestamp[us]", True))
     topic = Topic(tmp_path, columns=columns)
     topic.publish()
     seen = pa.schema(DeltaTable(tmp_path).schema().to_arrow())
