@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tests.interop.peers import ROOT
-from tests.livedhistory import place_of
+from tests.livedhistory import LivedHistory, Version, lived, place_of, wrong_versions
 
 __all__ = ["Engine", "EngineError", "not_refused"]
 
@@ -96,3 +96,24 @@ def _outcome(engine: Engine, request: dict[str, Any]) -> str:
         return f"done: {engine.ask(**request)}"
     except EngineError as error:
         return str(error)[:1000]
+
+
+def version_reader(engine: Engine, history: LivedHistory, format_name: str) -> Callable[[Version], Any]:
+    """What reads a version of a history's table by an engine, in a format."""
+
+    def read(version: Version) -> Any:
+        return engine.ask(format_name, location=history.location(version.topic), version=version.number)
+
+    return read
+
+
+def check_every_version(engine: Engine, folder: Path, format_name: str) -> None:
+    """Check that an engine reads all versions of a store that has lived, also after a vacuum, and the newest ones."""
+    with lived(folder / "store", 1) as history:
+        read = version_reader(engine, history, format_name)
+        assert wrong_versions(history.versions, read) == []
+        history.forget()
+        assert wrong_versions(history.versions, read) == []
+        for topic in history.topics:
+            newest = engine.ask(format_name, location=history.location(topic), version=None)
+            assert newest == history.newest(topic).rows

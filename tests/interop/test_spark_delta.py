@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.interop.engines import not_refused
-from tests.livedhistory import Version, check_whole, lived, wrong_versions
+from tests.interop.engines import check_every_version, not_refused, version_reader
+from tests.livedhistory import check_whole, lived
 from tests.mergedhistory import TYPED
 
 pytestmark = pytest.mark.interop
@@ -49,22 +49,8 @@ HARMLESS = (
 CHECKPOINT = "jvm.org.apache.spark.sql.delta.DeltaLog.forTable(jspark, '{location}').checkpoint()"
 
 
-def reader(engine, history):
-    def read(version: Version) -> Any:
-        return engine.ask("delta", location=history.location(version.topic), version=version.number)
-
-    return read
-
-
 def test_every_version_has_the_rows_of_its_entry(delta_spark, tmp_path):
-    with lived(tmp_path / "store", 1) as history:
-        read = reader(delta_spark, history)
-        assert wrong_versions(history.versions, read) == []
-        history.forget()
-        assert wrong_versions(history.versions, read) == []
-        for topic in history.topics:
-            newest = delta_spark.ask("delta", location=history.location(topic), version=None)
-            assert newest == history.newest(topic).rows
+    check_every_version(delta_spark, tmp_path, "delta")
 
 
 def test_what_spark_would_change_is_refused_and_the_rest_does_no_harm(delta_spark, tmp_path):
@@ -83,4 +69,4 @@ def test_what_spark_would_change_is_refused_and_the_rest_does_no_harm(delta_spar
         delta_spark.ask("java", code=CHECKPOINT.format(location=location))
         assert history.objects().items() >= before.items()
         history.versions = history.versions[-4:]  # each takes a second
-        check_whole(history, reader(delta_spark, history))
+        check_whole(history, version_reader(delta_spark, history, "delta"))

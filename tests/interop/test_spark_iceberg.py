@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sparktxn.maintenance import verify
-from tests.interop.engines import not_refused
-from tests.livedhistory import Version, check_whole, lived, wrong_versions
+from tests.interop.engines import check_every_version, not_refused, version_reader
+from tests.livedhistory import check_whole, lived
 from tests.mergedhistory import TYPED
 
 pytestmark = pytest.mark.interop
@@ -42,22 +42,8 @@ for name, value in {{'': 'org.apache.iceberg.spark.SparkCatalog', '.type': 'hado
 """
 
 
-def reader(engine, history):
-    def read(version: Version) -> Any:
-        return engine.ask("iceberg", location=history.location(version.topic), version=version.number)
-
-    return read
-
-
 def test_every_version_has_the_rows_of_its_entry(iceberg_spark, tmp_path):
-    with lived(tmp_path / "store", 1) as history:
-        read = reader(iceberg_spark, history)
-        assert wrong_versions(history.versions, read) == []
-        history.forget()
-        assert wrong_versions(history.versions, read) == []
-        for topic in history.topics:
-            newest = iceberg_spark.ask("iceberg", location=history.location(topic), version=None)
-            assert newest == history.newest(topic).rows
+    check_every_version(iceberg_spark, tmp_path, "iceberg")
 
 
 def test_what_spark_would_change_is_refused(iceberg_spark, tmp_path):
@@ -74,7 +60,7 @@ def test_what_spark_would_change_is_refused(iceberg_spark, tmp_path):
             requests[mode] = {"what": "append", "format": "iceberg", "location": location, "mode": mode}
         assert not_refused(iceberg_spark, requests, *REASONS) == {}
         assert history.objects().items() >= before.items()
-        check_whole(history, reader(iceberg_spark, history))
+        check_whole(history, version_reader(iceberg_spark, history, "iceberg"))
 
 
 def test_a_hadoop_catalog_drops_the_topics_records(iceberg_spark, tmp_path):
