@@ -11,7 +11,9 @@ import pyarrow as pa
 from sparktxn import Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.halfmessage import rocketmq5
+from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.records import MessageRecord
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import apply_retention, compact, rewrite
 from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.process.clock import SystemClock
@@ -22,7 +24,8 @@ __all__ = ["COLUMNS", "DAY_MS", "OPTIONS", "PLAIN", "TYPED", "MergedHistory", "R
 PARTITIONS: Final = 2
 KEYS: Final = 6
 DAY_MS: Final = 86_400_000
-OPTIONS: Final = {"store.fsync": False, "checkpoint.seal.segments": 2}
+OPTIONS: Final = {"store.fsync": False, "checkpoint.seal.segments": 2, "checkpoint.fold.bytes.per.minute": 0}
+"""Nothing is done in the background: the newest entry after a commit is the one that committed."""
 TYPED: Final = "typed"
 """A topic with declared columns, which become more."""
 KEYED: Final = "keyed"
@@ -53,13 +56,6 @@ class Snapshot(NamedTuple):
     stable_ends: dict[tuple[str, int], int]
 
 
-class _NoAnswer(rocketmq5.TransactionChecker):
-    """Leaves each half message to the history."""
-
-    def check(self, message: rocketmq5.Message) -> rocketmq5.TransactionResolution:
-        return rocketmq5.TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
-
-
 class MergedHistory:
     """Three topics that producers write to, and that are folded, rewritten, compacted and cut in between.
 
@@ -77,7 +73,7 @@ class MergedHistory:
         self.pending: dict[str, dict[Place, Written]] = {}
         self.seen: dict[int, Snapshot] = {}
         self.prepared: dict[str, PreparedTransaction] = {}
-        self.halves: list[tuple[rocketmq5.Transaction, dict[str, Any]]] = []
+        self.halves: list[tuple[str, dict[str, Any]]] = []
         self.retained = self.compacted = self.committed_halves = self.committed_prepared = 0
         self.number = 0
         kept: dict[str, str | None] = {"retention.ms": str(DAY_MS), **self.settings}
@@ -85,13 +81,11 @@ class MergedHistory:
         store.create_topic(TYPED, PARTITIONS, schema=pa.schema(self.columns), settings=kept)
         store.create_topic(KEYED, PARTITIONS, settings=kept | compaction | {"delete.retention.ms": str(2**50)})
         store.create_topic(PLAIN, PARTITIONS, settings=kept)
-        self.admin = AdminClient({"bootstrap.servers": store.uri})
+        self.admin = AdminClient({"bootstrap.servers": store.uri, **OPTIONS})
         self.folder = Folder(store.log, 1 << 40, RewriteSettings(target_bytes=4_096, min_segments=2), pause_s=0)
         self.producers: dict[str, Producer] = {}
-        self.asker = rocketmq5.Producer(
-            rocketmq5.ClientConfiguration(store.uri, request_timeout=60), [PLAIN], _NoAnswer()
-        )
-        self.asker.startup()
+        # Without a client that asks what has become of half messages, whenever they are due.
+        self.engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": store.uri, **OPTIONS}))
         self._start()
 
     def step(self) -> None:
@@ -140,13 +134,13 @@ class MergedHistory:
         """Close the clients; what they have not committed is aborted."""
         for producer in self.producers.values():
             producer.close()
-        self.asker.shutdown()
+        self.engine.close()
         self.admin.close()
 
     def _start(self) -> None:
         for name in ("a", "b"):
             # Nothing times out on a slow machine.
-            settings = {"transactional.id": name, "transaction.timeout.ms": 900_000}
+            settings = {"transactional.id": name, "transaction.timeout.ms": 900_000, **OPTIONS}
             self.producers[name] = Producer({"bootstrap.servers": self.store.uri, **settings})
             self.producers[name].init_transactions()
 
@@ -198,19 +192,18 @@ class MergedHistory:
             self._end_half()
             return
         row = self._keyed_rows()[0] | {"value": b"half %d" % self.number}
-        message = rocketmq5.Message()
-        message.topic, message.body, message.keys = PLAIN, row["value"], row["key"].decode()
-        transaction = self.asker.begin_transaction()
-        self.asker.send(message, transaction)
-        self.halves.append((transaction, row))
+        name = f"half {self.number}"
+        message = MessageRecord(PLAIN, row["value"], name, SystemClock().wall_ms(), keys=(row["key"].decode(),))
+        self.engine.prepare("shop", name, self.engine.stage([message]), 6_000)
+        self.halves.append((name, row))
 
     def _end_half(self) -> None:
-        transaction, row = self.halves.pop(self.random.randrange(len(self.halves)))
+        name, row = self.halves.pop(self.random.randrange(len(self.halves)))
         if self.random.random() < 0.3:
-            transaction.rollback()
+            self.engine.end("shop", name, committed=False)
             return
         before = [self._end(PLAIN, partition) for partition in range(PARTITIONS)]
-        transaction.commit()
+        self.engine.end("shop", name, committed=True)
         entry = self.store.view([PLAIN]).entry
         (partition,) = (number for number in range(PARTITIONS) if self._end(PLAIN, number) > before[number])
         self.rows[PLAIN, partition, before[partition]] = entry, Written(row, is_old=False)
