@@ -15,7 +15,7 @@ from sparktxn.maintenance import publish_tables, vacuum, verify
 from sparktxn.producer import PreparedTransaction, Producer
 from sparktxn.tableformats.version import table_schema
 from sparktxn.testing.clocks import ManualClock
-from tests.mergedhistory import OPTIONS, TYPED, MergedHistory, columns_of
+from tests.mergedhistory import OPTIONS, PARTITIONS, TYPED, MergedHistory, columns_of
 
 __all__ = ["LivedHistory", "Version", "check_whole", "lived", "place_of", "wrong_versions"]
 
@@ -59,6 +59,7 @@ class LivedHistory(MergedHistory):
         self._steps(12)
         self.finish()
         self.publish()
+        self._add_files()
 
     def publish(self) -> None:
         """Publish all topics that have something new."""
@@ -110,6 +111,17 @@ class LivedHistory(MergedHistory):
             self.step()
             if number % 4 == 3:
                 self.publish()
+
+    def _add_files(self) -> None:
+        """Publish two more files of each partition: other engines would merge them."""
+        name = min(self.producers)
+        if name in self.pending:
+            self._commit(name)
+        for _ in range(2):
+            for partition in range(PARTITIONS):
+                self._produce(name, TYPED, partition)
+            self._commit(name)
+            self.publish()
 
     def _rows(self, topic: str) -> list[dict[str, Any]]:
         """What a read at the newest entry gives, which is what the model has."""

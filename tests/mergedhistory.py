@@ -19,7 +19,7 @@ from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.process.clock import SystemClock
 from sparktxn.producer import PreparedTransaction
 
-__all__ = ["COLUMNS", "DAY_MS", "OPTIONS", "PLAIN", "TYPED", "MergedHistory", "Row", "columns_of"]
+__all__ = ["COLUMNS", "DAY_MS", "OPTIONS", "PARTITIONS", "PLAIN", "TYPED", "MergedHistory", "Row", "columns_of"]
 
 PARTITIONS: Final = 2
 KEYS: Final = 6
@@ -150,10 +150,22 @@ class MergedHistory:
         if name in self.prepared:
             self._end_prepared(name)
             return
+        self._produce(name, self.random.choice([*COLUMNS]), self.random.randrange(PARTITIONS))
+        chance = self.random.random()
+        if chance < 0.5:
+            self._commit(name)
+        elif chance < 0.65:
+            producer.abort_transaction()
+            del self.pending[name]
+        elif chance < 0.75:
+            self.prepared[name] = producer.prepare_transaction()
+
+    def _produce(self, name: str, topic: str, partition: int) -> None:
+        """Write some records in a producer's transaction, which begins with them if none is open."""
+        producer = self.producers[name]
         if name not in self.pending:
             producer.begin_transaction()
             self.pending[name] = {}
-        topic, partition = self.random.choice([*COLUMNS]), self.random.randrange(PARTITIONS)
         is_old = self.random.random() < 0.7
         rows = self._typed_rows() if topic == TYPED else self._keyed_rows()
         timestamp_ms = 1_000_000 + self.number if is_old else SystemClock().wall_ms()
@@ -169,14 +181,6 @@ class MergedHistory:
         self.pending[name] |= {
             (topic, partition, first + place): Written(row, is_old) for place, row in enumerate(rows)
         }
-        chance = self.random.random()
-        if chance < 0.5:
-            self._commit(name)
-        elif chance < 0.65:
-            producer.abort_transaction()
-            del self.pending[name]
-        elif chance < 0.75:
-            self.prepared[name] = producer.prepare_transaction()
 
     def _end_prepared(self, name: str) -> None:
         if self.random.random() < 0.3:
