@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import chdir
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 from pyiceberg.catalog.rest import RestCatalog
@@ -47,7 +49,9 @@ def by_duckdb(uri: str) -> tuple[list[list[int]], str]:
         for at in ("", "at (version => 1)")
     ]
     try:
-        connection.execute(f"insert into {name} values (1, timestamp '2020-01-01', 1, 0)")
+        # DuckDB writes the manifests of what is then refused: to this folder, as no other is named.
+        with TemporaryDirectory() as folder, chdir(folder):
+            connection.execute(f"insert into {name} values (1, timestamp '2020-01-01', 1, 0)")
     except duckdb.Error as error:
         return ids, str(error)
     return ids, ""
