@@ -40,13 +40,16 @@ R = TypeVar("R")
 
 
 class Clock(Protocol):
-    """Wall and monotonic time."""
+    """Wall and monotonic time, and that of the processor."""
 
     def wall_ms(self) -> int:
         """Return milliseconds since the epoch; may jump."""
 
     def monotonic_s(self) -> float:
         """Return seconds that only grow; the zero is arbitrary."""
+
+    def processor_s(self) -> float:
+        """Return seconds of a processor that the calling thread has used; the zero is arbitrary."""
 
     def sleep(self, seconds: float) -> None:
         """Sleep for about `seconds`."""
@@ -57,6 +60,8 @@ class SystemClock:
 
     monotonic_s = staticmethod(time.monotonic)
     """Return seconds of the monotonic clock."""
+    processor_s = staticmethod(time.thread_time)
+    """Return seconds of a processor that the calling thread has used."""
 
     def wall_ms(self) -> int:
         """Return milliseconds since the epoch."""

@@ -41,6 +41,9 @@ class Clock(ManualClock):
     def monotonic_s(self) -> float:
         return self.true.now_s
 
+    def processor_s(self) -> float:
+        return self.true.now_s
+
     def sleep(self, seconds: float) -> None:
         self.true.sleep(seconds)
 

@@ -13,8 +13,10 @@ import pytest
 from sparktxn import Producer, Store, read_task
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import copy_store, maintain, vacuum, verify
+from sparktxn.maintenance.publishing import publish
 from sparktxn.maintenance.publishing.background import Publisher
-from sparktxn.maintenance.publishing.publish import publish_tables
+from sparktxn.maintenance.publishing.publish import PublishJob, publish_tables
+from sparktxn.maintenance.rewriting import folding
 from sparktxn.testing.clocks import ManualClock
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions
@@ -275,6 +277,48 @@ def test_an_error_leaves_the_tables_for_a_while(
     publisher = Publisher(store.log)
     assert publisher.step() == 60
     assert "it is not version 0 of the table" in caplog.text
+
+
+def test_a_long_publication_goes_on_with_its_entry(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a writer that commits more than a publication writes meanwhile would have no version, ever."""
+    monkeypatch.setattr(folding.Rests, "rest", lambda _: clock.sleep(70))
+    publisher = Publisher(store.log)
+    commit(store)
+    expected, rewritten = committed(store, "one"), []
+    for _ in range(2):
+        assert publisher.step() == 0, "each partition's file takes longer than a step begins files"
+        view = store.view(["one"])
+        rewritten.append(sum(len(view.partitions["one", number].rewritten) for number in range(2)))
+        assert not versions(store).readable()
+        commit(store)
+    assert 0 < publisher.step() <= 61
+    assert rewritten == [1, 2], "what is done is in the log"
+    assert versions(store).rows(0, "one") == expected
+    assert versions(store).readable() == [0]
+    assert not caplog.records
+
+
+def test_a_publication_that_fails_begins_anew_with_less(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher(store.log)
+    commit(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(folding.Rests, "rest", lambda _: clock.sleep(70))
+        assert publisher.step() == 0
+        patched.setattr(publish, "do_tasks", unavailable)
+        assert publisher.step() == 60
+    commit(store)
+    assert PublishJob(store.log).foreseen().tables[0].added_records == 6, "two are in a file"
+    expected = committed(store, "one")
+    assert 0 < publisher.step() <= 61
+    assert versions(store).rows(0, "one") == expected
+
+
+def unavailable(*_: object) -> None:
+    raise StoreUnavailable("the store does not answer")
 
 
 def test_a_process_that_folds_publishes(tmp_path: Path) -> None:

@@ -392,6 +392,9 @@ class _WrongClock(ManualClock):
     def monotonic_s(self) -> float:
         return self._true.monotonic_s()
 
+    def processor_s(self) -> float:
+        return self._true.monotonic_s()
+
     def sleep(self, seconds: float) -> None:
         self._true.sleep(seconds)
 

@@ -89,6 +89,9 @@ class _Clock:
     def monotonic_s(self) -> float:
         return self._simulator.now_s
 
+    def processor_s(self) -> float:
+        return self._simulator.now_s
+
     def sleep(self, seconds: float) -> None:
         self._process.sleep(seconds)
 

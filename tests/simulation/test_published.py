@@ -66,9 +66,9 @@ def without_checked_entries(patch: Patch) -> None:
     def is_sound(self: Any, known: Any, view: ReadView, entry: int) -> bool:
         return sound(self, known, view, view.entry)
 
-    sound = publish._Job._is_sound
+    sound = publish.PublishJob._is_sound
     patch.setattr(tables, "_outdated", younger)
-    patch.setattr(publish._Job, "_is_sound", is_sound)
+    patch.setattr(publish.PublishJob, "_is_sound", is_sound)
 
 
 def without_kept_versions(patch: Patch) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from sparktxn.config.topic import table_formats, topic_setting
 from sparktxn.errors import KafkaException
 from sparktxn.log.log import Log
-from sparktxn.maintenance.publishing.publish import publish
+from sparktxn.maintenance.publishing.publish import PublishJob
 from sparktxn.maintenance.rewriting import folding
 from sparktxn.process.clock import time_left_s
 from sparktxn.values.structs import TopicState
@@ -17,7 +17,9 @@ __all__ = ["Publisher", "start_background_jobs"]
 
 logger = logging.getLogger("sparktxn")
 
-_PUBLICATION_S: Final = 120.0
+_STEP_S: Final = 120.0
+_BEGINNING_S: Final = 60.0
+"""How long a step begins files: the next step has those that are left, long before this one fails for its length."""
 _BACKOFF_S: Final = 60.0
 _BACKOFF_S_MAX: Final = 3_600.0
 _NEVER_S: Final = float("inf")
@@ -36,6 +38,7 @@ class Publisher:
         self._is_started = False
         self._has_failed = False
         self._entry = 0
+        self._job: PublishJob | None = None
 
     def after_checkpoint(self) -> None:
         """Have the thread publish from now on, if a topic is a table. For one thread at a time."""
@@ -52,14 +55,23 @@ class Publisher:
             self._is_started = False
 
     def step(self) -> float:
-        """Publish if that is due; return in how many seconds this is to be called again. Raise nothing."""
+        """Publish if that is due; return in how many seconds this is to be called again. Raise nothing.
+
+        A publication that takes long continues with its entry in the next step, however much is committed meanwhile.
+        """
         try:
-            with self._log.within(_PUBLICATION_S):
+            with self._log.within(_STEP_S):
                 wait_s = self._wait_s()
-                if self._has_failed or (wait_s <= 0 and self._log.entry != self._entry):
-                    self._entry = publish(self._log, rest=folding.Rests(self._log).rest).entry
+                if self._job is None and (self._has_failed or (wait_s <= 0 and self._log.entry != self._entry)):
+                    self._job = PublishJob(self._log, rest=folding.Rests(self._log).rest)
+                if self._job is not None:
+                    report = self._job.go_on(_BEGINNING_S)
+                    if report is None:
+                        return 0.0
+                    self._entry, self._job = report.entry, None
                     wait_s = self._wait_s()
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
+            self._job = None
             return self._back_off(error)
         self._backoff_s, self._has_failed = _BACKOFF_S, False
         # A table that shows all has had no version for longer than it may lag behind.

@@ -7,8 +7,9 @@ written: it follows from the log, so that what a process leaves is finished by t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -23,18 +24,20 @@ from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance.publishing.metadata import write_metadata
 from sparktxn.maintenance.publishing.unpublished import cut_since, places_of, plan_unpublished
-from sparktxn.maintenance.rewriting.rewrite import do_tasks
+from sparktxn.maintenance.rewriting.rewrite import RewriteTask, do_tasks
 from sparktxn.maintenance.tableobjects import check_tables, is_written
-from sparktxn.process.clock import in_time
+from sparktxn.process.clock import Clock, in_time
 from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
 from sparktxn.values import arguments
 from sparktxn.values.structs import PublishedPlaces, TableState, TopicState
 
-__all__ = ["PublishReport", "PublishedTable", "publish", "publish_tables"]
+__all__ = ["PublishJob", "PublishReport", "PublishedTable", "publish_tables"]
 
 _ATTEMPTS: Final = 5
 _FILE_BYTES: Final = 33_554_432
+_SEGMENTS_PER_ENTRY: Final = 20_000
+"""What is merged takes effect by so many: what a publisher has done before an error, the next one has not to do."""
 _NOWHERE: Final = PublishedPlaces()
 
 
@@ -94,7 +97,12 @@ def publish_tables(
     log = arguments.instance("store", store, Store).log
     wanted = None if topics is None else arguments.identifiers("topics", topics)
     base = None if location is None else _checked(arguments.identifier("location", location))
-    return publish(log, wanted, base, dry_run=arguments.boolean("dry_run", dry_run))
+    job = PublishJob(log, wanted, base)
+    if arguments.boolean("dry_run", dry_run):
+        return job.foreseen()
+    while True:
+        if (report := job.go_on()) is not None:
+            return report
 
 
 def _checked(location: str) -> str:
@@ -108,29 +116,6 @@ def _checked(location: str) -> str:
             f"location {location!r} is no whole address: expected one as s3a://bucket/store, or a path from / on"
         )
     return location
-
-
-def publish(
-    log: Log,
-    topics: Sequence[str] | None = None,
-    base: str | None = None,
-    *,
-    dry_run: bool = False,
-    rest: Callable[[], None] | None = None,
-) -> PublishReport:
-    """Do what `publish_tables` does, with an open log; `rest` is called again and again while records are copied."""
-    job = _Job(log, topics, _address(base or log.objects.uri), rest, dry_run=dry_run)
-    for attempt in range(_ATTEMPTS):
-        try:
-            report = job.attempt()
-        except CommandRefused as refused:
-            # A topic may be deleted meanwhile.
-            if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or attempt == _ATTEMPTS - 1:
-                raise
-            continue
-        if report is not None:
-            return report
-    return PublishReport(dry_run=dry_run, entry=log.entry, overtaken=True)
 
 
 def _address(base: str) -> str:
@@ -153,36 +138,112 @@ class _Known(Struct):
         return table.published_entry > self.copied_entry
 
 
-class _Job:
-    """Attempts to publish: one that others overtake is followed by another."""
+class _Begun:
+    """The tasks that are begun in the first `begins_s` seconds; `is_complete` says whether those were all.
+
+    Those that are left stay in `tasks`.
+    """
+
+    def __init__(self, tasks: Iterator[RewriteTask], clock: Clock, begins_s: float) -> None:
+        self._tasks = tasks
+        self._clock = clock
+        self._until_s = clock.monotonic_s() + begins_s
+        self.is_complete = False
+
+    def __iter__(self) -> Iterator[RewriteTask]:
+        while self._clock.monotonic_s() < self._until_s:
+            task = next(self._tasks, None)
+            if task is None:
+                self.is_complete = True
+                return
+            yield task
+
+
+class _Chosen(NamedTuple):
+    """The entry that versions are to show, and what is left to write for it: a long job is done piece by piece.
+
+    `view` is that of the topics at the entry, None if there are none; `tasks` are planned one after the other.
+    """
+
+    known: _Known
+    view: ReadView | None
+    entry: int
+    tasks: Iterator[RewriteTask]
+
+
+class PublishJob:
+    """A publication that may be left and continued; one that others overtake is followed by another.
+
+    What it has rewritten is in the log piece by piece, so that a later job has less to do. For one thread at a time.
+    See `publish_tables` for the arguments and the errors; after an error the next step chooses an entry anew.
+
+    Args:
+        log: the store, as this process has opened it.
+        topics: names of topics; None for all that are tables.
+        base: the address for other engines; None for that of the log.
+        rest: is called again and again while records are copied.
+    """
 
     def __init__(
-        self, log: Log, topics: Sequence[str] | None, base: str, rest: Callable[[], None] | None, *, dry_run: bool
+        self,
+        log: Log,
+        topics: Sequence[str] | None = None,
+        base: str | None = None,
+        rest: Callable[[], None] | None = None,
     ) -> None:
         self._rest = rest
         self._log = log
         self._topics = topics
-        self._base = base
-        self._dry_run = dry_run
+        self._base = _address(base or log.objects.uri)
+        self._chosen: _Chosen | None = None
+        self._attempts = 0
 
-    def attempt(self) -> PublishReport | None:
-        """Publish, and return what was; None if others have changed the topics meanwhile."""
+    def go_on(self, begins_s: float = math.inf) -> PublishReport | None:
+        """Publish, and return what was; None if that has not ended: call again.
+
+        No file is begun that comes more than `begins_s` seconds after the call; the next call begins it.
+        """
+        self._chosen, chosen = None, self._chosen or self._choose()
+        try:
+            begun = _Begun(chosen.tasks, self._log.clock, begins_s)
+            is_taken = self._write_files(begun)
+            if is_taken and not begun.is_complete:
+                self._chosen = chosen
+                return None
+            report = self._concluded(chosen) if is_taken else None
+        except CommandRefused as refused:
+            # A topic may be deleted meanwhile.
+            if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._attempts >= _ATTEMPTS - 1:
+                raise
+            report = None
+        self._attempts += 1
+        if report is None and self._attempts >= _ATTEMPTS:
+            return PublishReport(dry_run=False, entry=self._log.entry, overtaken=True)
+        return report
+
+    def _choose(self) -> _Chosen:
+        """Choose the newest entry, once what an earlier publisher has left is written."""
         known = self._known()
-        if not self._dry_run:
-            self._finish(known)
-        gone = [table for id_, table in known.tables.items() if id_ not in known.topics]
-        deleted = [table for table in gone if not table.is_deleted or self._is_held(table, None)]
-        view = self._log.view([topic.name for topic in known.topics.values()]) if known.topics else None
-        entry = view.entry if view is not None else self._log.refresh()
-        if self._dry_run:
-            return self._foreseen(known, view, entry, deleted)
-        if view is not None and not self._write_files(known, view):
-            return None
-        checked = self._log.view(list(view.topics)) if view is not None else None
+        self._finish(known)
+        view = self._view(known)
+        if view is None:
+            return _Chosen(known, None, self._log.refresh(), iter(()))
+        return _Chosen(known, view, view.entry, self._planned(known, view))
+
+    def _view(self, known: _Known) -> ReadView | None:
+        return self._log.view([topic.name for topic in known.topics.values()]) if known.topics else None
+
+    def _planned(self, known: _Known, view: ReadView) -> Iterator[RewriteTask]:
+        return plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
+
+    def _concluded(self, chosen: _Chosen) -> PublishReport | None:
+        """Publish the entry, of which all files are written; None if others have changed the topics meanwhile."""
+        known, entry = chosen.known, chosen.entry
+        checked = self._log.view(list(chosen.view.topics)) if chosen.view is not None else None
         changed = self._changed(known, checked) if checked is not None else []
         if changed is None or (checked is not None and not self._is_sound(known, checked, entry)):
             return None
-        publication = [*changed, *(self._last(table) for table in deleted)]
+        publication = [*changed, *(self._last(table) for table in self._deleted(known))]
         published = {wanted.topic_id for wanted in publication}
         unchanged = tuple(topic.name for id_, topic in known.topics.items() if id_ not in published)
         if not publication:
@@ -190,6 +251,11 @@ class _Job:
         if not self._submit(known, entry, checked.entry if checked is not None else entry, publication):
             return None
         return PublishReport(dry_run=False, entry=entry, tables=self._written(published), unchanged=unchanged)
+
+    def _deleted(self, known: _Known) -> list[TableState]:
+        """Return the tables of deleted topics that need one more version."""
+        gone = [table for id_, table in known.tables.items() if id_ not in known.topics]
+        return [table for table in gone if not table.is_deleted or self._is_held(table, None)]
 
     def _known(self) -> _Known:
         with self._log.known() as state:
@@ -234,29 +300,30 @@ class _Job:
         found = [self._write(topic_id) for topic_id in sorted(topic_ids)]
         return tuple(table for table in found if table is not None)
 
-    def _foreseen(
-        self, known: _Known, view: ReadView | None, entry: int, deleted: Sequence[TableState]
-    ) -> PublishReport:
+    def foreseen(self) -> PublishReport:
+        """Return what would be published by now; nothing is written."""
+        known = self._known()
+        view = self._view(known)
         behind: dict[int, int] = {}
-        if view is not None:
-            tasks = plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
-            for task in tasks:
-                records = sum(segment.row_count for segment in task.read.segments)
-                behind[task.read.topic_id] = behind.get(task.read.topic_id, 0) + records
+        for task in self._planned(known, view) if view is not None else ():
+            records = sum(segment.row_count for segment in task.read.segments)
+            behind[task.read.topic_id] = behind.get(task.read.topic_id, 0) + records
         changed = {wanted.topic_id for wanted in self._changed(known, view) or ()} if view is not None else set()
+        entry = view.entry if view is not None else self._log.refresh()
         tables = [
             PublishedTable(topic=topic.name, version=_next(known, id_), entry=entry, added_records=behind.get(id_, 0))
             for id_, topic in known.topics.items()
             if id_ in behind or id_ in changed
         ]
-        tables += [PublishedTable(topic=table.name, version=table.version + 1, entry=entry) for table in deleted]
+        tables += [
+            PublishedTable(topic=table.name, version=table.version + 1, entry=entry) for table in self._deleted(known)
+        ]
         unchanged = tuple(topic.name for id_, topic in known.topics.items() if id_ not in behind and id_ not in changed)
         return PublishReport(dry_run=True, entry=entry, tables=tuple(tables), unchanged=unchanged)
 
-    def _write_files(self, known: _Known, view: ReadView) -> bool:
-        """Write merged files of all that the view has committed; return False if others came first."""
-        tasks = plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
-        report = do_tasks(self._log, tasks, self._rest)
+    def _write_files(self, tasks: Iterable[RewriteTask]) -> bool:
+        """Write merged files of what a view has committed; return False if others came first."""
+        report = do_tasks(self._log, tasks, self._rest, _SEGMENTS_PER_ENTRY)
         if report.unresolved:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take the files of tables in time: call again")
         return not report.lost

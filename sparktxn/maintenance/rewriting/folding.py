@@ -232,15 +232,18 @@ class _Gathered(NamedTuple):
 
 
 class Rests:
-    """Leaves the processor to the commits of this process: a fold takes a tenth of the time while they go on.
+    """Leaves the processor to the commits of this process: a fold takes a tenth of it while they go on.
 
-    Python runs one thread at a time, so that a commit waits while a fold computes. Where nothing is committed, a fold
-    goes on without a rest. Segments that gather faster than that are folded once fewer are committed.
+    Python runs one thread at a time, so that a commit waits while a fold computes. While a fold itself waits, for
+    commits or for the disk, it takes nothing from them, and owes no rest. Where nothing is committed, it goes on
+    without a rest. Segments that gather faster than that are folded once fewer are committed.
+
+    One thread makes and uses it.
     """
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._since_s = log.clock.monotonic_s()
+        self._since_s = log.clock.processor_s()
         self._entry = log.entry
 
     def rest(self) -> None:
@@ -252,10 +255,9 @@ class Rests:
         if time_left_s(None) == 0:
             raise StoreUnavailable(f"a fold of {self._log.objects.uri!r} was given up: the store is being closed")
         clock, entry = self._log.clock, self._log.entry
-        now_s = clock.monotonic_s()
         if entry > self._entry:
-            clock.sleep(min(_REST_PER_WORK * (now_s - self._since_s), _REST_S_MAX))
-        self._entry, self._since_s = entry, clock.monotonic_s()
+            clock.sleep(min(_REST_PER_WORK * (clock.processor_s() - self._since_s), _REST_S_MAX))
+        self._entry, self._since_s = entry, clock.processor_s()
 
 
 class _Planned:
