@@ -134,8 +134,8 @@ def run(path: Path, seed: int, steps: int) -> PublishedHistory:
 
 
 def test_every_version_of_a_table_has_the_rows_of_its_entry(tmp_path: Path) -> None:
-    history = run(tmp_path / "store", seed_of("tables"), 40)
-    # What the history is for has happened.
+    # What the history is for happens with this seed; nights have histories of their own, below.
+    history = run(tmp_path / "store", 1, 40)
     assert history.retained
     assert history.compacted
     assert history.committed_halves
