@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
+from sparktxn.format.hiddennulls import without_hidden_nulls
 from sparktxn.format.inline import StreamReader, decode_stream, encode_stream, is_stream
 from sparktxn.format.schema import (
     OFFSET_COLUMN,
@@ -143,7 +144,7 @@ def _bytes(sink: pa.BufferOutputStream) -> bytes:
 def _encode_parquet(table: pa.Table, compression: str) -> bytes:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, **parquet_options(table, compression)) as writer:
-        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+        writer.write_table(without_hidden_nulls(table), row_group_size=_ROW_GROUP_ROWS)
     return _bytes(sink)
 
 

@@ -11,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.hiddennulls import without_hidden_nulls
 from sparktxn.format.statistics import paths_without_fractions
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 from sparktxn.transfer.textcolumns import csv_names
@@ -54,7 +55,9 @@ class FileWriter:
         Raises:
             ConfigurationError: a value does not fit the format.
         """
-        if self._format in ("parquet", "arrow"):
+        if self._format == "parquet":
+            self._file.write_table(without_hidden_nulls(pa.table(batch)))
+        elif self._format == "arrow":
             self._file.write_batch(batch)
         elif self._format == "csv":
             if batch.num_columns == 1 and batch.column(0).null_count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from sparktxn.maintenance import (
     apply_rewrite,
     compact,
     plan_rewrite,
+    publish_tables,
     rewrite,
     run_rewrite_task,
     verify,
@@ -30,6 +32,7 @@ from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Order, segments_between
 from sparktxn.store import read_task
+from sparktxn.transfer import export_topic
 from sparktxn.values.structs import ManifestRef, RewrittenRange, SegmentRef
 from tests.world import World
 
@@ -549,3 +552,30 @@ def test_a_manifest_that_contradicts_its_file_is_damage(world: World) -> None:
     pa.parquet.write_table(wrong, sink, store_schema=False)
     with pytest.raises(DamagedObject, match="its file has 6 rows"):
         decode_manifest(sink.getvalue().to_pybytes(), manifest)
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize("format_", ["arrow", "parquet"])
+def test_a_null_struct_whose_fields_are_not_null_can_be_merged_and_exported(
+    world: World, format_: str, is_table: bool, tmp_path: Path
+) -> None:
+    """Its fields are null in memory, for Spark, and for a column that was added later; Parquet has no such value."""
+    inner = pa.struct([pa.field("a", pa.int32(), nullable=False)])
+    world.store.create_topic(
+        "structs",
+        1,
+        schema=pa.schema([("id", pa.int64()), ("s", inner)]),
+        settings={"segment.format": format_, **({"table.formats": "delta"} if is_table else {})},
+    )
+    hidden = pa.Array.from_buffers(inner, 2, pa.array([1, None]).buffers()[:1], 1, 0, [pa.array([1, None], pa.int32())])
+    with Producer({"bootstrap.servers": world.store.uri}) as producer:
+        producer.produce_arrow("structs", pa.table({"id": pa.array([1, 2]), "s": hidden}))
+        producer.flush()
+        producer.produce_arrow("structs", pa.table({"id": pa.array([3])}))
+    expected = [{"a": 1}, None, None]
+    export_topic(world.store, "structs", tmp_path / "folder", columns=["s"])
+    if is_table:
+        assert publish_tables(world.store).tables[0].added_records == 3
+    else:
+        assert rewrite(world.store, TWO).ranges == 1
+    assert read_arrow(world.store, "structs", columns=["s"]).read_all()["s"].to_pylist() == expected

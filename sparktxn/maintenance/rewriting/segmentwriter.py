@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparktxn.format.hiddennulls import without_hidden_nulls
 from sparktxn.format.segment import parquet_options
 from sparktxn.format.statistics import columns_with_statistics
 from sparktxn.process.background import Background
@@ -82,7 +83,7 @@ class SegmentWriter:
         self._waiting, self._waiting_bytes, self._waiting_expected_bytes, self._waiting_rows = [], 0, 0, 0
 
     def _encode(self, tables: list[pa.Table]) -> None:
-        rows = pa.concat_tables(tables).combine_chunks()
+        rows = without_hidden_nulls(pa.concat_tables(tables).combine_chunks())
         if self._writer is None:
             self._options = parquet_options(rows, self._compression)
             self._writer = pq.ParquetWriter(self._sink, rows.schema, **self._options)
