@@ -59,7 +59,7 @@ def _required(part: pa.Array, hidden: pa.Array) -> pa.Array:
 
 
 def _of_parts(array: pa.Array, parts: list[pa.Array], *, has_nulls: bool = True) -> pa.Array:
-    """Return an array with its own buffers and these values of a list or a map; without nulls if told so."""
+    """Return an array with its own buffers and these values of a list or a map; without nulls if it has none."""
     validity, *buffers = array.buffers()[: 2 if parts else None]
     nulls = array.null_count if has_nulls else 0
     own = [validity if has_nulls else None, *buffers]

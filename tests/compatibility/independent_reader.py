@@ -95,6 +95,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         (*("request_id", "topic_id", "partition", "base_offset", "end_offset", "planned_entry", "segments", "run"),),
         {"compaction": None},
     ),
+    "publish_tables": (("request_id", "entry", "planned_entry", "tables"), {}),
     "vacuum": (("horizon", "segment_floor"), {}),
     "require_features": ((), {"reader_features": [], "writer_features": []}),
     "prepare_half": (("group_id", "transaction_id", "segments", "immunity_ms"), {"data": {}}),
@@ -186,6 +187,10 @@ def part_of(record: Record) -> str:
             return f"halves/{hashed(record['transaction_id'], 256)}"
         case "half_due":
             return f"halves_due/{hashed(record['group_id'], 16)}/{record['slot']}"
+        case "table":
+            return f"tables/{record['topic_id'] // 64}"
+        case "published":
+            return f"published/{record['topic_id']}/{record['partition'] // 64}"
         case "half_outcomes":
             return f"half_outcomes/{record['bucket'] // 64}"
         case other:

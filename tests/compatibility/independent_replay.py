@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.compatibility.independent_groups import Groups
+from tests.compatibility.independent_tables import Tables
 
 Record = dict[str, Any]
 Key = tuple[Any, ...]
@@ -60,7 +61,7 @@ def expect(condition: object, name: str, reason: str) -> None:
         raise Damaged(f"{name}: {reason}")
 
 
-class Replay(Groups):
+class Replay(Groups, Tables):
     """The state, by key, as the commands change it. A record is the JSON object that a checkpoint has for it."""
 
     def __init__(self, records: dict[Key, Record] | None = None) -> None:
@@ -887,6 +888,8 @@ KEYS = {
     "empty_group": ("group_id",),
     "member": ("group_id", "member_id"),
     "subscribers": ("name",),
+    "table": ("topic_id",),
+    "published": ("topic_id", "partition"),
 }
 
 

@@ -19,7 +19,7 @@ import pytest
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
 from sparktxn.store import Store
-from tests.compatibility import independent_groups, independent_reader, independent_replay
+from tests.compatibility import independent_groups, independent_reader, independent_replay, independent_tables
 from tests.compatibility.consume_all import consume_all
 from tests.compatibility.independent_reader import (
     Damaged,
@@ -67,7 +67,9 @@ def consumed(workload: Workload, topic: str, isolation: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "module", [independent_groups, independent_reader, independent_replay], ids=lambda module: module.__name__
+    "module",
+    [independent_groups, independent_reader, independent_replay, independent_tables],
+    ids=lambda module: module.__name__,
 )
 def test_the_reader_uses_pyarrow_and_the_standard_library_only(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text())

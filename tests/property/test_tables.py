@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import polars
 import pyarrow as pa
 import pytest
@@ -15,6 +16,8 @@ from sparktxn import Store
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.maintenance import vacuum, verify
 from sparktxn.maintenance.publishing.publish import PublishedTable, publish_tables
+from tests.compatibility.independent_reader import StoreReader
+from tests.compatibility.independent_replay import key_of
 from tests.deltareader import DeltaVersions
 from tests.icebergreader import IcebergVersions
 from tests.mergedhistory import COLUMNS, DAY_MS, OPTIONS, TYPED, MergedHistory, Row, columns_of
@@ -83,6 +86,7 @@ class PublishedHistory(MergedHistory):
         self.note()
         report = publish_tables(self.store, topics)
         assert not report.overtaken
+        check_by_the_document(self.store)
         found = [Published(table.topic, table.version, report.entry) for table in report.tables]
         self.versions += found
         self.check(found)
@@ -115,6 +119,21 @@ def by_polars(folder: Path, version: int, columns: list[str]) -> list[Row]:
 def _sorted(table: pa.Table, columns: list[str]) -> list[Row]:
     rows: list[dict[str, Any]] = table.to_pylist()
     return sorted(tuple(row[NAMES.get(name, name)] for name in columns) for row in rows)
+
+
+def check_by_the_document(store: Store) -> None:
+    """Compare the state's tables with a replay that knows docs/PROTOCOL.md alone."""
+    with store.log.known() as state:
+        tables = state.tables()
+        records = [*tables, *(each for table in tables for each in state.published(table.topic_id))]
+    reader = StoreReader(Path(store.uri))
+    replayed = reader.state_from_checkpoint() if reader.heads() else reader.state_from_first()
+    found = replayed.records.values()
+    kinds = [record for record in found if record["type"] in ("table", "published")]
+    plain: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(records))
+    known = [{"type": "table" if "formats" in each else "published", **each} for each in plain]
+    by_key = [{key_of(record): record for record in some} for some in (kinds, known)]
+    assert by_key[0] == by_key[1]
 
 
 def run(path: Path, seed: int, steps: int) -> PublishedHistory:
