@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Producer, Store, read_task
+from sparktxn.admin import AdminClient
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import copy_store, maintain, vacuum, verify
 from sparktxn.maintenance.publishing import publish
@@ -225,6 +226,20 @@ def test_a_publisher_beside_writers_shows_whole_transactions(store: Store) -> No
     for version in set(one.readable()) & set(two.readable()):
         if one.entry(version) == two.entry(version):
             assert len(one.rows(version, "one")) == len(two.rows(version, "two"))
+
+
+def test_a_topic_may_be_deleted_while_an_entry_is_chosen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(store, ("one", "two"))
+    view, deleted = store.log.view, []
+
+    def after_a_deletion(topics: list[str]) -> object:
+        if not deleted:
+            with AdminClient({"bootstrap.servers": store.uri, **FAST}) as admin:
+                deleted.append(admin.delete_topics(["one"])["one"].result())
+        return view(topics)
+
+    monkeypatch.setattr(store.log, "view", after_a_deletion)
+    assert [table.topic for table in publish_tables(store).tables] == ["two"]
 
 
 @pytest.fixture

@@ -203,8 +203,9 @@ class PublishJob:
 
         No file is begun that comes more than `begins_s` seconds after the call; the next call begins it.
         """
-        self._chosen, chosen = None, self._chosen or self._choose()
+        chosen, self._chosen = self._chosen, None
         try:
+            chosen = chosen or self._choose()
             begun = _Begun(chosen.tasks, self._log.clock, begins_s)
             is_taken = self._write_files(begun)
             if is_taken and not begun.is_complete:
