@@ -230,7 +230,7 @@ def test_a_publisher_beside_writers_shows_whole_transactions(store: Store) -> No
 
 def test_a_topic_may_be_deleted_while_an_entry_is_chosen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(store, ("one", "two"))
-    view, deleted = store.log.view, []
+    view, deleted = store.log.view, list[object]()
 
     def after_a_deletion(topics: list[str]) -> object:
         if not deleted:
