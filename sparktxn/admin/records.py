@@ -11,12 +11,10 @@ from sparktxn.format.commands import DeleteRecords
 from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
-from sparktxn.state.internal import refuse_change
 
 __all__ = ["delete_records", "list_offset"]
 
@@ -74,15 +72,15 @@ def _newest_by_time(
 ) -> ListOffsetsResultInfo:
     """Read segments by their greatest timestamp, the newest first, until no other can hold a newer record."""
     start, end = view.log_start_offset, end_of(view, isolation)
-    if isinstance(view, HistoryView):
-        return _newest_of_history(log, uri, whole, view)
     segments = segments_between(log.objects, view, start, end)
+    segments.sort(key=lambda segment: (-segment.timestamp_max_ms, segment.base_offset))
+    parts = [(segment.timestamp_max_ms, segment.base_offset, segment.end_offset) for segment in segments]
     best = _NONE
-    for segment in sorted(segments, key=lambda segment: (-segment.timestamp_max_ms, segment.base_offset)):
-        if best.offset >= 0 and segment.timestamp_max_ms <= best.timestamp:
+    # Rows that no segment holds are computed: all are, to find the newest.
+    for timestamp_max_ms, first, last in parts or [(0, start, end)]:
+        if best.offset >= 0 and timestamp_max_ms <= best.timestamp:
             break
-        first, last = max(start, segment.base_offset), min(end, segment.end_offset)
-        times = _times(log, uri, whole, view, first, last, isolation)
+        times = _times(log, uri, whole, view, max(start, first), min(end, last), isolation)
         if not times.num_rows:
             continue
         newest = pc.max(times.column("timestamp")).as_py()
@@ -92,26 +90,14 @@ def _newest_by_time(
     return best
 
 
-def _newest_of_history(log: Log, uri: str, whole: ReadView, view: PartitionView) -> ListOffsetsResultInfo:
-    """Return an internal topic's first row of the greatest time: the entries' timestamps never fall."""
-    best = _NONE
-    ranges = {(view.topic.name, view.partition): (view.log_start_offset, view.log_end_offset)}
-    for task in plan_ranges(log.objects, uri, whole, ranges, columns=("_offset", "_timestamp")):
-        for batch in read(log.objects, task):
-            times = batch.column(1).cast(pa.int64())
-            newest = pc.max(times).as_py()
-            if newest > best.timestamp:
-                best = ListOffsetsResultInfo(batch.column(0)[pc.index(times, newest).as_py()].as_py(), newest)
-    return best
-
-
 def delete_records(log: Log, partition: TopicPartition) -> DeletedRecords:
     """Delete the records before `partition.offset`, or all of them if it is OFFSET_END.
 
     Raises:
-        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: the offset is past the end, or below 0.
+        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TOPIC``: the topic is internal;
+            ``OFFSET_OUT_OF_RANGE``: the offset is past the end, or below 0.
     """
-    refuse_change(partition.topic)
+    log.changeable_topic(partition.topic)
     view = _partition_view(log.view([partition.topic]), partition)
     command = DeleteRecords(log.ids.token(), view.topic.topic_id, partition.partition, partition.offset)
     (result,) = log.submit([command])

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.records import Record, records_of
 from sparktxn.errors import ViewExpired
-from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.clock import SystemClock
 from sparktxn.scan.content import checked_order
@@ -115,7 +114,7 @@ class _Reader:
         Ends of transactions take offsets, and some records are not shown: the last offsets may hold none.
         """
         start, end = partition.log_start_offset, self._end(partition)
-        if not count or isinstance(partition, HistoryView):
+        if not count:
             return max(start, end - count)
         key, width = (partition.topic.name, partition.partition), _TAIL_OFFSETS + 2 * count
         while True:

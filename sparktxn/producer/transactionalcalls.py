@@ -31,7 +31,6 @@ from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.preparedstate import PreparedTransaction
 from sparktxn.producer.states import ProducerStates, TransactionalCalls, TransactionState
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
-from sparktxn.state.internal import refuse_change
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values import arguments
 from sparktxn.values.structs import NO_PRODUCER_ID
@@ -133,7 +132,7 @@ class Transactions:
         """Let the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
         with self._calls.call("expect"):
             self._states.require("expect", _S.IN_TRANSACTION)
-            refuse_change(arguments.identifier("topic", topic))
+            self._opened().log.changeable_topic(arguments.identifier("topic", topic))
             partition = arguments.integer("partition", partition, 0, arguments.INT32_MAX)
             log_end_offset = arguments.integer("log_end_offset", log_end_offset, 0)
             where = (self._existing(topic, partition, "expect() names"), partition)

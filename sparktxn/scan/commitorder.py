@@ -15,15 +15,14 @@ from typing import NamedTuple
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.keep.fileparts import committed_from, joined
 from sparktxn.log.keep.runs import not_rewritten
-from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
 from sparktxn.scan.plan import (
     ReadTask,
     by_partition,
+    computed_tasks,
     current_segments,
-    history_tasks,
     needs_segments,
     not_in_view,
     rewritten_segments,
@@ -303,11 +302,9 @@ def plan_commits(
     for key, (start, end) in checked_bounds(view, bounds).items():
         partition = view.partitions[key]
         output_schema(partition.topic.schema, columns)
-        if isinstance(partition, HistoryView):
-            low, high = max(start, partition.unread_from(after_entry)), partition.unread_from(to_entry)
-            high = high if end is None else min(end, high)
-            tasks += history_tasks(objects.uri, partition, low, high, columns, rows_per_task)
-            continue
+        low, high = max(start, partition.unread_from(after_entry)), partition.unread_from(to_entry)
+        high = high if end is None else min(end, high)
+        tasks += computed_tasks(objects.uri, partition, low, high, columns, rows_per_task)
         named = by_segment or needs_segments(partition, columns)
         pieces = _pieces(objects, partition, after_entry, to_entry, start, end, by_segment=named)
         for group in _groups(pieces, rows_per_task):

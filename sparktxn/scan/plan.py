@@ -37,7 +37,6 @@ from sparktxn.log.keep.runs import (
     rewritten_segments_of,
     segments_of,
 )
-from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
@@ -57,9 +56,9 @@ __all__ = [
     "by_file",
     "by_partition",
     "checked_ranges",
+    "computed_tasks",
     "current_segments",
     "end_of",
-    "history_tasks",
     "missing_object",
     "needs_segments",
     "not_in_view",
@@ -121,19 +120,19 @@ class ReadTask(Struct, frozen=True):
     def kept_offsets(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[tuple[int, int]]:
         """Yield the offsets of the task's rows as (start, end) ranges in order.
 
-        The log alone says them, but for segments with gaps: those are read.
-        A task of an internal topic yields none: its rows are known when they are read.
+        The log alone says them, but for segments with gaps, and rows that are computed: those are read.
 
         Args:
             read: returns a task's rows, as `read_task` does.
         """
         ranges = AbortedRanges(self.aborted)
-        for segment in self.segments:
-            if not segment.has_gaps:
-                yield from ranges.kept(segment, self.start_offset, self.end_offset)
+        parts: list[tuple[SegmentRef, ...]] = [(segment,) for segment in self.segments]
+        for segments in parts or [()]:
+            if segments and not segments[0].has_gaps:
+                yield from ranges.kept(segments[0], self.start_offset, self.end_offset)
                 continue
             column = reserved_name(OFFSET, self.schema)
-            for batch in read(replace(self, segments=(segment,), columns=(column,), conditions=())):
+            for batch in read(replace(self, segments=segments, columns=(column,), conditions=())):
                 yield from ((offset, offset + 1) for offset in batch.column(0).to_pylist())
 
 
@@ -340,9 +339,7 @@ def plan_ranges(
         if start < partition_view.log_start_offset:
             raise _retention_passed(partition_view, start)
         output_schema(partition_view.topic.schema, columns)
-        if isinstance(partition_view, HistoryView):
-            tasks.extend(history_tasks(uri, partition_view, start, end, columns, rows_per_task))
-            continue
+        tasks.extend(computed_tasks(uri, partition_view, start, end, columns, rows_per_task))
         whole = _whole_range(
             objects, uri, partition_view, start, end, isolation=isolation, columns=columns, by_segment=by_segment
         )
@@ -410,15 +407,12 @@ def checked_ranges(view: ReadView, ranges: object) -> dict[tuple[str, int], tupl
     return checked
 
 
-def history_tasks(
+def computed_tasks(
     uri: str, view: PartitionView, start: int, end: int, columns: Sequence[str] | None, entries_per_task: int | None
 ) -> Iterator[ReadTask]:
-    """Yield tasks of an internal topic: each replays its entries from the nearest checkpoint before them."""
-    end = min(end, view.log_end_offset)
-    while start < end:
-        task_end = end if entries_per_task is None else view.end_within(start, end, entries_per_task, 0)
-        yield task_of(uri, view, start, task_end, (), (), columns)
-        start = task_end
+    """Yield the tasks whose rows no segment holds: each replays its entries from the nearest checkpoint before them."""
+    for first, last in view.computed_ranges(start, end, entries_per_task):
+        yield task_of(uri, view, first, last, (), (), columns)
 
 
 def not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:

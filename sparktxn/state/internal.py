@@ -10,7 +10,7 @@ from typing import Final
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.state.delta import ReadState
-from sparktxn.values.structs import PartitionState, TopicState
+from sparktxn.values.structs import PartitionState, TopicName, TopicState
 
 __all__ = [
     "CONSUMER_OFFSETS",
@@ -21,9 +21,11 @@ __all__ = [
     "INTERNAL_TOPICS",
     "INTERNAL_TOPIC_IDS",
     "TRANSACTION_STATE",
+    "colliding_name",
+    "collision_key",
     "entry_of",
     "first_offset",
-    "internal_partitions",
+    "partition_at",
     "partition_exists",
     "refuse_change",
     "topic_named",
@@ -163,6 +165,28 @@ def topic_named(read: ReadState, name: str) -> TopicState | None:
     return topic
 
 
+def partition_at(read: ReadState, entry: int, topic_id: int, partition: int) -> PartitionState | None:
+    """Return where a partition, stored or internal, begins and ends at `entry`."""
+    if topic_id in INTERNAL_TOPIC_IDS and partition == 0:
+        return PartitionState(topic_id, 0, 0, first_offset(entry + 1))
+    found: PartitionState | None = read(("partition", topic_id, partition))
+    return found
+
+
+def colliding_name(read: ReadState, name: str) -> str | None:
+    """Return the name of the topic, stored or internal, for which none named `name` can be created; None if it can."""
+    key = collision_key(name)
+    stored: TopicName | None = read(("topic_name", key))
+    if stored is not None:
+        return stored.name
+    return next((each for each in INTERNAL_TOPICS if collision_key(each) == key), None)
+
+
+def collision_key(name: str) -> str:
+    """Return what is equal for names that collide: Kafka's metrics take ``.`` for ``_``."""
+    return name.replace(".", "_")
+
+
 def topic_names(topics: Iterable[TopicState]) -> dict[int, str]:
     """Return the names of `topics`, and of the internal ones, by their ids."""
     return {topic.topic_id: topic.name for topic in (*topics, *INTERNAL_TOPICS.values())}
@@ -175,11 +199,6 @@ def partition_exists(read: ReadState, topic_id: int, partition: int) -> bool:
     return read(("partition", topic_id, partition)) is not None
 
 
-def internal_partitions(entry: int) -> dict[tuple[int, int], PartitionState]:
-    """Return the partitions of the internal topics at an entry, by topic id and number."""
-    return {(topic_id, 0): PartitionState(topic_id, 0, 0, first_offset(entry + 1)) for topic_id in INTERNAL_TOPIC_IDS}
-
-
 def refuse_change(name: str) -> None:
     """Raise for an internal topic.
 
@@ -189,7 +208,7 @@ def refuse_change(name: str) -> None:
     if name in INTERNAL_TOPICS:
         reason = (
             f"topic {name!r} is internal: it shows what the log says and can only be read, "
-            "not created, written to, changed or deleted"
+            "not created, written to, imported, changed or deleted"
         )
         raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
 

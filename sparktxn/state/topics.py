@@ -23,7 +23,7 @@ from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_columns
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups.reconciliation import rebalance_subscribers
-from sparktxn.state.internal import INTERNAL_TOPICS, refuse_change
+from sparktxn.state.internal import colliding_name, collision_key, refuse_change
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import changed, check_values, unpublishable
@@ -54,10 +54,6 @@ def _check_columns(name: str, columns: Columns, existing: Columns = ()) -> Refus
     except ConfigurationError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, f"the schema of topic {name!r}: {error.error.str()}")
     return None
-
-
-def _collision_key(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _add_partitions(delta: Delta, topic_id: int, first: int, end: int) -> None:
@@ -97,17 +93,11 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
         check_topic_name(command.name)
     except ConfigurationError as error:
         return Refusal(ErrorCode.INVALID_TOPIC, str(error))
-    for name in INTERNAL_TOPICS:
-        if _collision_key(name) == _collision_key(command.name):
-            code = ErrorCode.TOPIC_ALREADY_EXISTS if name == command.name else ErrorCode.INVALID_TOPIC
-            return Refusal(code, f"topic {command.name!r} cannot be created: {name!r} is internal")
-    if delta.get(("topic", command.name)) is not None:
-        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} already exists")
-    collision: TopicName | None = delta.get(("topic_name", _collision_key(command.name)))
-    if collision is not None:
-        return Refusal(
-            ErrorCode.INVALID_TOPIC, f"topic {command.name!r} collides with the existing topic {collision.name!r}"
-        )
+    taken = colliding_name(delta.get, command.name)
+    if taken == command.name:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {taken!r} already exists")
+    if taken is not None:
+        return Refusal(ErrorCode.INVALID_TOPIC, f"topic {command.name!r} collides with the existing topic {taken!r}")
     if not 1 <= command.partition_count <= PARTITION_COUNT_MAX:
         return Refusal(
             ErrorCode.INVALID_PARTITIONS,
@@ -123,7 +113,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
     store = delta.store()
     topic_id = store.next_topic_id
     delta.put(replace(store, next_topic_id=topic_id + 1))
-    delta.put(TopicName(_collision_key(command.name), command.name))
+    delta.put(TopicName(collision_key(command.name), command.name))
     delta.put(
         TopicState(command.name, topic_id, command.partition_count, command.settings, command.schema, context.entry)
     )
@@ -187,7 +177,7 @@ def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> Comman
     for partition in range(topic.partition_count):
         delta.remove(("partition", topic.topic_id, partition))
         delta.remove(("segments", topic.topic_id, partition))
-    delta.remove(("topic_name", _collision_key(topic.name)))
+    delta.remove(("topic_name", collision_key(topic.name)))
     delta.remove(topic.key)
     rebalance_subscribers(delta, context, topic.name, topic.topic_id)
     return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))

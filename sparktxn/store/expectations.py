@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.log.log import Log
-from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
 
@@ -20,6 +19,7 @@ def expectations(log: Log, expect: Mapping[tuple[str, int], int] | None) -> tupl
         TypeError: it is not a mapping with such keys and values.
         ConfigurationError: a number is out of range.
         CommandRefused: UNKNOWN_TOPIC_OR_PARTITION.
+        KafkaException: INVALID_TOPIC, a topic is internal.
     """
     if expect is None:
         return ()
@@ -35,11 +35,11 @@ def expectations(log: Log, expect: Mapping[tuple[str, int], int] | None) -> tupl
 
 
 def _topic(log: Log, name: str, partition: int) -> TopicState:
-    topic = log.topic(name)
+    topic = log.changeable_topic(name)
     if topic is None or partition >= topic.partition_count:
         log.refresh()
         topic = log.topic(name)
-    if topic is None or partition >= topic.partition_count or name in INTERNAL_TOPICS:
-        reason = f"expect names topic {name!r}, partition {partition}, which does not exist or is internal"
+    if topic is None or partition >= topic.partition_count:
+        reason = f"expect names topic {name!r}, partition {partition}, which does not exist"
         raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     return topic

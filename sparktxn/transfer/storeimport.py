@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError
 from sparktxn.format.schema import stored_schema
 from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import in_time
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.stager import SegmentStager
-from sparktxn.state.internal import INTERNAL_TOPICS, refuse_change
 from sparktxn.store import SinkCommit, Store, read_task
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.transfer.sametopic import check_same_topic, command_to_create
@@ -108,10 +107,8 @@ def import_from_store(
     entry = arguments.integer_or_none("entry", entry, 1)
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("on_progress", on_progress)
-    refuse_change(topic)
-    if source_topic in INTERNAL_TOPICS:
-        reason = f"source topic {source_topic!r} is internal: it shows what a log says, and has no records to import"
-        raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
+    for each, name in ((store, topic), (source, source_topic)):
+        each.log.changeable_topic(name)
     view = _view_of(source, source_topic, entry)
     theirs = view.topics[source_topic]
     importing = _Importing(store, _target(store, topic, theirs), source, theirs, view, on_progress)

@@ -156,6 +156,8 @@ class TestWhatIsRead:
         rows = [json.loads(line) for line in ok("consume", "-t", "__transaction_state", "-e").lines]
         assert rows[-1]["state"] == "CompleteCommit"
         assert json.loads(ok("consume", "-t", "__transaction_state", "-e", "--json").json[-1]["key"])
+        last = [json.loads(line) for line in ok("consume", "-t", "__transaction_state", "-o", "-2", "-e").lines]
+        assert last == rows[-2:]
 
     def test_a_typed_topic_gives_its_columns(self, store: Store) -> None:
         ok("topics", "create", "trips", "--column", "id int64", "--column", "raw binary", "--column", "day date32")

@@ -214,7 +214,6 @@ class TestFiles:
             (("orders", "--entry", "1", "--time", "0s"), 2, "exclude each other"),
             (("orders", "--time", "noon"), 2, "--time is 'noon': expected milliseconds since 1970"),
             (("orders", "--entry", "9999"), 1, "9999"),
-            (("__transaction_state",), 2, "is internal"),
         ],
     )
     def test_what_is_wrong_is_an_error(self, words: tuple[str, ...], code: int, expected: str) -> None:

@@ -247,15 +247,17 @@ def test_they_cannot_be_written_to_created_changed_or_deleted(world: World, topi
     producer = world.transactional()
     producer.begin_transaction()
 
-    def refused(call: Any) -> None:
-        with pytest.raises(KafkaException, match="internal") as raised:
+    def refused(call: Any, why: str = "internal") -> None:
+        with pytest.raises(KafkaException, match=why) as raised:
             call()
         assert raised.value.error.code() in (ErrorCode.INVALID_TOPIC, ErrorCode.TOPIC_ALREADY_EXISTS)
 
     refused(lambda: producer.produce(topic, b"x"))
     refused(lambda: world.store.create_topic(topic))
     refused(lambda: world.store.stage_plan([topic]))
-    refused(lambda: world.store.create_topic(topic.replace("_", ".")))
+    refused(lambda: producer.expect(topic, 0, 0))
+    refused(lambda: world.store.commit([], expect={(topic, 0): 0}))
+    refused(lambda: world.store.create_topic(topic.replace("_", ".")), "collides with the existing topic")
     with AdminClient({"bootstrap.servers": world.uri}) as admin:
         refused(lambda: admin.create_topics([NewTopic(topic, 1)])[topic].result())
         refused(lambda: admin.delete_topics([topic])[topic].result())

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyspark_txnlog
-from sparktxn import ConfigurationError, Producer, Store, TopicPartition
+from sparktxn import Producer, Store, TopicPartition, read_task
 from sparktxn.admin import AdminClient
 from sparktxn.objectstore.local import LocalStore
 from tests.spark.readers import batch_reader, commit
@@ -83,9 +83,18 @@ def test_an_empty_topic_has_no_rows(store: Store) -> None:
     assert pyspark_txnlog.max_offset(store.uri, "t") == {}
 
 
-def test_an_internal_topic_is_not_counted(store: Store) -> None:
-    with pytest.raises(ConfigurationError, match="'__transaction_state' is internal"):
-        pyspark_txnlog.count(store.uri, "__transaction_state")
+def test_the_rows_of_an_internal_topic_are_read_to_be_counted(store: Store) -> None:
+    store.create_topic("t")
+    commit(store, range(3))
+    view = store.view(["__transaction_state"])
+    offsets = [
+        offset
+        for task in store.plan_commits(view, 0)
+        for batch in read_task(task)
+        for offset in batch.column("_offset").to_pylist()
+    ]
+    assert pyspark_txnlog.count(store.uri, "__transaction_state") == len(offsets) > 1
+    assert pyspark_txnlog.max_offset(store.uri, "__transaction_state") == {0: offsets[-1]}
 
 
 def test_as_of_an_entry(store: Store, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Counts and greatest offsets from the log alone, however many rows there are.
 
-Only segments that a compaction by key has left gaps in are fetched, for the column of their offsets.
+Only segments that a compaction by key has left gaps in are fetched, for the column of their offsets. Of internal topics
+the entries are read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pyspark_txnlog.options.filters import refuse_filters
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import READ, ReadOptions
 from pyspark_txnlog.reading.batch_reader import TaskPartition, TxnLogReader, read_schema
-from sparktxn import INTERNAL_TOPICS, ConfigurationError, read_task
+from sparktxn import read_task
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ def count(uri: str, topic: str, options: Mapping[str, Any] | None = None, **name
 
     Args:
         uri: the store.
-        topic: one topic, not an internal one.
+        topic: one topic. The rows of an internal one are not stored: they are read to be counted.
         options: those of ``spark.read.format("txnlog")``; as keywords where the name has no dot.
 
     Raises:
         TypeError: an argument has a wrong type.
-        ConfigurationError: an option is wrong, or the topic is internal: its rows are computed when they are read.
+        ConfigurationError: an option is wrong.
         CommandRefused: the topic does not exist.
     """
     tasks = _tasks(uri, topic, options, named)
@@ -52,8 +53,6 @@ def max_offset(uri: str, topic: str, options: Mapping[str, Any] | None = None, *
 
 def _tasks(uri: str, topic: str, options: Mapping[str, Any] | None, named: Mapping[str, Any]) -> Iterator[ReadTask]:
     name = arguments.identifier("topic", topic)
-    if name in INTERNAL_TOPICS:
-        raise ConfigurationError(f"topic {name!r} is internal, and its rows are not stored: count those that you read")
     parsed = ReadOptions.parse(option_texts(options, named, path=uri, topic=name), READ)
     refuse_filters(parsed, "count() and max_offset()", "they read no records; count() a data frame that has them")
     schema, pinned = read_schema(parsed)

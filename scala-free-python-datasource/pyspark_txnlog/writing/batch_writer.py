@@ -14,7 +14,7 @@ from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.stores import commit_batch, open_store
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
-from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
+from sparktxn import CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
 from sparktxn.stage.newcolumns import with_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stagedsegment import StageTopic
@@ -98,9 +98,8 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
     Raises:
         ConfigurationError: an option or a column is wrong.
         CommandRefused: the topic does not exist.
+        KafkaException: the topic is internal (INVALID_TOPIC).
     """
-    if options.topic in INTERNAL_TOPICS:
-        raise ConfigurationError(f"topic {options.topic!r} is internal: it can only be read")
     store = open_store(options.path, options.store, create=options.create_topic)
     # Spark plans a micro-batch twice. What is known may be out of date where it leads to an error.
     with suppress(ConfigurationError, CommandRefused):
@@ -117,6 +116,9 @@ def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mappi
     if topic is None and options.create_topic:
         topic = _created_topic(store, options, options.topic, schema)
     if topic is None:
+        with suppress(CommandRefused):
+            # One that is not among the user's, and takes no records, is refused for that.
+            store.stage_plan([options.topic])
         raise ConfigurationError(
             f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with "
             f"Store.create_topic({options.topic!r}, partition_count) or AdminClient.create_topics, or set the option "

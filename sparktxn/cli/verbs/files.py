@@ -11,7 +11,6 @@ from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Order, OrderOption, verb
 from sparktxn.process.clock import SystemClock
-from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["app"]
 
@@ -42,13 +41,11 @@ def files(
     A file that is whole is a Parquet file of which every row belongs to the view. Its rows have the offsets of the
     column that is named; in a file without one, row N has the offset base offset + N. The rows of a file that is not
     whole must be filtered, as sparktxn does: those outside of the offsets, and of aborted transactions. Spark's scan()
-    reads files that are whole, and all with a column of offsets, with Spark's own reader.
+    reads files that are whole, and all with a column of offsets, with Spark's own reader. An internal topic has no
+    files: its rows are computed from the log.
     """
     if entry is not None and time is not None:
         raise WrongUsage("--entry and --time exclude each other: leave one of them out")
-    internal = [topic for topic in topics if topic in INTERNAL_TOPICS]
-    if internal:
-        raise WrongUsage(f"topic {internal[0]!r} is internal: it has no files, its rows are computed from the log")
     store = session.store()
     at_ms = None if time is None else time_ms("--time", time, SystemClock().wall_ms())
     view = store.view(topics, entry=entry, timestamp_ms=at_ms, timeout_s=session.timeout_s)

@@ -17,7 +17,6 @@ from sparktxn.cli.verb import Apply, set_option, verb
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.schema import parse_type
 from sparktxn.log.views.readview import ReadView
-from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.values.structs import TopicState
 
 __all__ = ["app"]
@@ -46,11 +45,14 @@ def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics, too.")] = False,
 ) -> None:
     """List the topics with their partitions and settings."""
-    view = session.store().view(None, timeout_s=session.timeout_s)
-    topics = sorted(view.topics.values(), key=lambda topic: topic.name)
-    if internal:
-        topics += sorted(INTERNAL_TOPICS.values(), key=lambda topic: topic.name)
-    session.out.rows((_summary(topic, view) for topic in topics), none="no topics: txnlog topics create NAME makes one")
+    store = session.store()
+    with store.log.within(session.timeout_s):
+        view = store.view(None)
+        with store.log.known() as state:
+            topics = {name: state.topic(name) for name in state.topic_names().values()} if internal else view.topics
+    shown = sorted(topics.items(), key=lambda item: (item[0] not in view.topics, item[0]))
+    rows = (_summary(topic, view) for _, topic in shown if topic is not None)
+    session.out.rows(rows, none="no topics: txnlog topics create NAME makes one")
 
 
 @verb(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -23,6 +23,14 @@ class HistoryView(PartitionView, frozen=True, gc=False):
     def end_within(self, start: int, end: int, rows_max: int, all_rows: int) -> int:
         """Return where the beginning of a range ends that has `rows_max` entries, which are whole."""
         return min(end, first_offset(entry_of(start) + rows_max))
+
+    def computed_ranges(self, start: int, end: int, entries_max: int | None) -> Iterator[tuple[int, int]]:
+        """Yield the range in parts of at most `entries_max` whole entries (None: no limit)."""
+        end = min(end, self.log_end_offset)
+        while start < end:
+            part_end = end if entries_max is None else self.end_within(start, end, entries_max, 0)
+            yield start, part_end
+            start = part_end
 
     def shared_rows(self, start: int, end: int) -> int:
         """Return 0: the range has a limit of its own."""

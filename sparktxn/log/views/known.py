@@ -17,7 +17,7 @@ from sparktxn.format.checkpoint import (
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
 from sparktxn.state.halfmessages import due_slot
-from sparktxn.state.internal import internal_partitions, refuse_change, topic_named, topic_names
+from sparktxn.state.internal import partition_at, refuse_change, topic_named, topic_names
 from sparktxn.values.structs import (
     CommittedOffset,
     EmptyGroup,
@@ -131,8 +131,7 @@ class KnownState:
 
     def partition_state(self, topic_id: int, partition: int) -> PartitionState | None:
         """Return where a partition begins and ends, an internal topic's too; None if it does not exist."""
-        stored = self._record(PartitionState, ("partition", topic_id, partition))
-        return stored or internal_partitions(self.entry).get((topic_id, partition))
+        return partition_at(lambda key: self._record(PartitionState, key), self.entry, topic_id, partition)
 
     def committed_offset(self, group_id: str, topic_id: int, partition: int) -> CommittedOffset | None:
         """Return a group's committed offset."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -50,6 +50,10 @@ class PartitionView(Struct, frozen=True, gc=False):
     def rows_at_most(self, start: int, end: int) -> int:
         """Return about how many rows a range of offsets has: not all of them need have records."""
         return end - start
+
+    def computed_ranges(self, start: int, end: int, entries_max: int | None) -> Iterator[tuple[int, int]]:
+        """Yield what of a range is computed, `entries_max` entries at a time: nothing, if rows are stored."""
+        return iter(())
 
     def shared_rows(self, start: int, end: int) -> int:
         """Return how many rows of a range count where a limit is shared out between partitions."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.known import topics_of
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, internal_partitions
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, partition_at
 from sparktxn.values.structs import PartitionState, StateRecord, TopicState
 
 __all__ = ["Snapshot", "take_snapshot"]
@@ -29,15 +29,14 @@ class Snapshot(Struct, frozen=True):
 
 def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
     """Return the state of a replica, with the records of the parts whose names start with one of `prefixes`."""
-    topics = topics_of(tail)
     parts = [part for prefix in prefixes for part in tail.parts.names(prefix)]
     tail.load(parts)
     records = [record for part in parts for record in tail.parts.part(part).values() if record is not None]
+    by_id = {topic.topic_id: topic for topic in topics_of(tail)} | INTERNAL_TOPIC_IDS
     partitions = {
-        (topic.topic_id, number): tail.parts.get(("partition", topic.topic_id, number))
-        for topic in topics
+        (topic_id, number): state
+        for topic_id, topic in by_id.items()
         for number in range(topic.partition_count)
+        if (state := partition_at(tail.parts.get, tail.entry, topic_id, number)) is not None
     }
-    by_id = {topic.topic_id: topic for topic in topics} | INTERNAL_TOPIC_IDS
-    partitions |= internal_partitions(tail.entry)
     return Snapshot(tail.entry, tail.timestamp_ms, by_id, partitions, tuple(records))

@@ -65,7 +65,7 @@ def test_a_topic_is_made_with_its_partitions_and_the_next_id() -> None:
         (CreateTopic("r", "topic", 1), E.TOPIC_ALREADY_EXISTS, ("'topic'",)),
         (CreateTopic("r", "a b", 1), E.INVALID_TOPIC, ("'a b'",)),
         (CreateTopic("r", "dotted_name", 1), E.INVALID_TOPIC, ("'dotted_name'", "'dotted.name'")),
-        (CreateTopic("r", "__consumer_offsets", 1), E.TOPIC_ALREADY_EXISTS, ("internal",)),
+        (CreateTopic("r", "__consumer_offsets", 1), E.TOPIC_ALREADY_EXISTS, ("already exists",)),
         (CreateTopic("r", "__consumer.offsets", 1), E.INVALID_TOPIC, ("'__consumer_offsets'",)),
         (CreateTopic("r", "new", 0), E.INVALID_PARTITIONS, ("0 partitions", f"1 to {PARTITION_COUNT_MAX}")),
         (CreateTopic("r", "new", PARTITION_COUNT_MAX + 1), E.INVALID_PARTITIONS, (f"{PARTITION_COUNT_MAX + 1} part",)),
