@@ -34,8 +34,8 @@ from sparktxn.stage.sharedcommits import SharedCommits
 from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.state.fingerprints import fingerprint
+from sparktxn.state.transactions.producerfencing import fenced_because
 from sparktxn.state.transactions.sinks import check_batch, remembered_batch
-from sparktxn.state.transactions.transactions import fenced_because
 from sparktxn.values.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
 
 if TYPE_CHECKING:

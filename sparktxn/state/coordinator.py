@@ -10,13 +10,17 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups.groups import end_offsets
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.requests import remember, remembered
-from sparktxn.state.transactions.epochs import bumped, marker_epoch, next_producer_id
 from sparktxn.state.transactions.partitions import end_partition
 from sparktxn.state.transactions.prepared import published_as, repeated_end, with_outcome
-from sparktxn.state.transactions.transactions import (
+from sparktxn.state.transactions.producerfencing import (
+    bumped,
     check_identity,
     fenced_because,
     is_identity_before,
+    marker_epoch,
+    next_producer_id,
+)
+from sparktxn.state.transactions.transactions import (
     join_transaction,
     transition,
 )

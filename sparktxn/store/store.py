@@ -31,9 +31,10 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.clock import Clock, acquired_in_time, in_time
 from sparktxn.process.dropped import give_back_later
 from sparktxn.process.fork import ForkGuard, NoCopies
-from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
+from sparktxn.scan.commitorder import plan_commits
 from sparktxn.scan.committingentry import committing_entry
 from sparktxn.scan.content import checked_asked, checked_order, plan_view
+from sparktxn.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read

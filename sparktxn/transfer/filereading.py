@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.transfer.arrowrows import Int96Error, arrow_tables, parquet_tables
 from sparktxn.transfer.csvrows import CsvRows, WrongRecord, csv_rows
+from sparktxn.transfer.csvvalues import WrongText, csv_names, typed_column
 from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
 from sparktxn.transfer.jsonvalues import BASE64
-from sparktxn.transfer.textcolumns import WrongText, csv_names, typed_column
 
 __all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
 

@@ -11,7 +11,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import DiscardHalf, EndHalf, PrepareHalf, ResumeHalf
 from sparktxn.format.segment import checksum
 from sparktxn.log.keep.runs import segments_of
-from sparktxn.maintenance import reachable
+from sparktxn.maintenance import keptobjects
 from sparktxn.state import touches
 from sparktxn.state.rules import RULES
 from sparktxn.values.structs import HalfSegment, SegmentRef
@@ -78,7 +78,7 @@ def test_segments_of_pending_and_discarded_halves_are_kept(world: World, is_inli
 def test_a_build_that_does_not_mark_them_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch, is_inline: bool
 ) -> None:
-    monkeypatch.setattr(reachable._Marking, "_mark_halves", lambda *_: None)
+    monkeypatch.setattr(keptobjects._Marking, "_mark_halves", lambda *_: None)
     with pytest.raises(AssertionError):
         scenario_kept_across_vacuums(world, is_inline=is_inline)
 

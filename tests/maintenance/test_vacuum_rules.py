@@ -15,7 +15,7 @@ from sparktxn.log.follow.replicaparts import StateParts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep import checkpointer
 from sparktxn.log.keep.replay import Replay
-from sparktxn.maintenance import reachable
+from sparktxn.maintenance import keptobjects
 from sparktxn.maintenance.vacuuming.vacuum import _Round
 from sparktxn.objectstore import memory
 from sparktxn.state.transactions import partitions
@@ -107,14 +107,14 @@ def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:
 def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     """What another vacuum has deleted while this one marked is taken for what no process can read."""
     without_reading_the_horizon_again(patch)
-    mark_head = reachable._Marking.mark
+    mark_head = keptobjects._Marking.mark
 
-    def mark_or_skip(self: reachable._Marking, head: CheckpointHead, found: reachable.Marks) -> None:
+    def mark_or_skip(self: keptobjects._Marking, head: CheckpointHead, found: keptobjects.Marks) -> None:
         with contextlib.suppress(DamagedObject):
             mark_head(self, head, found)
         found.needed.clear()
 
-    patch.setattr(reachable._Marking, "mark", mark_or_skip)
+    patch.setattr(keptobjects._Marking, "mark", mark_or_skip)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
 from sparktxn.format.intent import encode_intent
 from sparktxn.maintenance import Sweeper
-from sparktxn.scan.commitorder import CommitCut, commit_cut
+from sparktxn.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.store import Store
 from sparktxn.values.structs import TransactionStatus

@@ -9,7 +9,8 @@ from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteRecords, Del
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import RewriteReport, compact, rewrite
 from sparktxn.producer import Producer
-from sparktxn.scan.commitorder import commit_cut, plan_commits
+from sparktxn.scan.commitorder import plan_commits
+from sparktxn.scan.microbatchcut import commit_cut
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.store import Store
 from tests.simulation.director import Act

@@ -22,7 +22,7 @@ from sparktxn.producer.transactionerrors import FAILURES, Failure, Operation
 from sparktxn.stage.batchcommits import BatchCommits
 from sparktxn.state import machine
 from sparktxn.state.delta import Refusal
-from sparktxn.state.groups import fencing, groups
+from sparktxn.state.groups import groups, heldpartitions
 from sparktxn.state.transactions import partitions, sinks
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.values.structs import PendingOffsets
@@ -123,7 +123,7 @@ def without_owners_of_offsets(patch: Patch) -> None:
 
 def without_fenced_members(patch: Patch) -> None:
     """A consumer commits for partitions that the group has given to another one."""
-    note = fencing.note_sign_of_life
+    note = heldpartitions.note_sign_of_life
     patch.setattr(groups, "check_member", lambda delta, command, code: None)
     patch.setattr(
         groups,

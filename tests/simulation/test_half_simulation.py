@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
 from sparktxn.log.views.readview import PartitionView
-from sparktxn.maintenance import reachable
-from sparktxn.scan import commitorder
+from sparktxn.maintenance import keptobjects
+from sparktxn.scan import commitorder, microbatchcut
 from sparktxn.state import halfmessages
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.rules import RULES
@@ -107,19 +107,20 @@ def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_marks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reachable._Marking, "_mark_halves", lambda *_: None)
+    patch.setattr(keptobjects._Marking, "_mark_halves", lambda *_: None)
 
 
 def without_commit_order(patch: pytest.MonkeyPatch) -> None:
     """An open transaction holds one topic of a half transaction up, and a reader sees the other one."""
-    pieces = commitorder._pieces
+    pieces = commitorder.pieces_between
 
     def stable(
         objects: Any, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None, **how: Any
     ) -> Any:
         return pieces(objects, view, after_entry, to_entry, start, view.last_stable_offset, **how)
 
-    patch.setattr(commitorder, "_pieces", stable)
+    for module in (commitorder, microbatchcut):
+        patch.setattr(module, "pieces_between", stable)
 
 
 def simulate_all() -> None:

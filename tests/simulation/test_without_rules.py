@@ -18,7 +18,7 @@ from sparktxn.log.follow import confirm, follower
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.write.slot import Slot
 from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.scan import commitorder
+from sparktxn.scan import microbatchcut
 from sparktxn.state import coordinator
 from sparktxn.state import intents as state_intents
 from sparktxn.state.groups import groups
@@ -119,7 +119,7 @@ def without_intent_bases(patch: Patch) -> None:
 
 def without_whole_compactions(patch: Patch) -> None:
     """A micro-batch may end inside of what a compaction covers."""
-    patch.setattr(commitorder, "compacted_entry", lambda view, start: 0)
+    patch.setattr(microbatchcut, "compacted_entry", lambda view, start: 0)
 
 
 BUILDS: list[tuple[Callable[[Patch], None], traces.Trace]] = [

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktxn.transfer.csvvalues import WrongText, typed_column
 from sparktxn.transfer.exactvalues import text_reader
 from sparktxn.transfer.jsonrows import JsonRows, WrongLine, encoded, json_values
-from sparktxn.transfer.textcolumns import WrongText, typed_column
 from tests.seeds import examples
 
 UTC_US = pa.timestamp("us", tz="UTC")

@@ -28,12 +28,12 @@ from pyspark_txnlog.reading.stream_reader import (
 )
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
-from sparktxn.scan.commitorder import compacted_entry
+from sparktxn.scan.microbatchcut import compacted_entry
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
-    from sparktxn.scan.commitorder import CommitCut
+    from sparktxn.scan.microbatchcut import CommitCut
 
 __all__ = ["CommitOrderStreamReader"]
 

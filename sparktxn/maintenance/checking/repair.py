@@ -35,7 +35,7 @@ from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.maintenance.checking.segmentcheck import Problem
 from sparktxn.maintenance.checking.verify import verify
-from sparktxn.maintenance.reachable import heads_in
+from sparktxn.maintenance.keptobjects import heads_in
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import in_time, time_left_s

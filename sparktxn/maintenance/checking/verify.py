@@ -47,8 +47,8 @@ from sparktxn.maintenance.checking.segmentcheck import (
 )
 from sparktxn.maintenance.checking.tablecheck import table_problems
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
+from sparktxn.maintenance.keptobjects import Head, Marks, find_checksums, heads_in, mark
 from sparktxn.maintenance.overtaken import check_not_overtaken, in_attempts
-from sparktxn.maintenance.reachable import Head, Marks, find_checksums, heads_in, mark
 from sparktxn.maintenance.taskrunning import all_results, waves
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import in_time

@@ -23,7 +23,7 @@ from sparktxn.log.follow.heads import read_part
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of
 from sparktxn.maintenance.copyobjects import MARKER, SEALED, UNKNOWN_SIZE, ObjectToCopy
-from sparktxn.maintenance.reachable import Marks, find_checksums, heads_in, mark, read_heads
+from sparktxn.maintenance.keptobjects import Marks, find_checksums, heads_in, mark, read_heads
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.values.structs import PartitionSegments, StateKey, StateRecord
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from sparktxn.format import names
 from sparktxn.log.keep.replay import Replay
-from sparktxn.maintenance.reachable import Marks
+from sparktxn.maintenance.keptobjects import Marks
 from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import MemberState

@@ -31,8 +31,8 @@ from sparktxn.log.follow.confirm import Passed, Premise, attempt, read_horizon, 
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
+from sparktxn.maintenance.keptobjects import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
-from sparktxn.maintenance.reachable import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.tableobjects import needed_entry, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint

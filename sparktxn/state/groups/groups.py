@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, DeleteGroup, OffsetCommit, TxnOffsetCommit
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.groups.fencing import check_member, note_sign_of_life
+from sparktxn.state.groups.heldpartitions import check_member, note_sign_of_life
 from sparktxn.state.internal import partition_exists
 from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.state.requests import remember, remembered

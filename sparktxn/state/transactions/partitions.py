@@ -15,8 +15,8 @@ from sparktxn.format.segment import checksum
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.limits import LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
 from sparktxn.state.transactions import producers
-from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX, is_epoch
 from sparktxn.state.transactions.laststable import stable_end
+from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX, is_epoch
 from sparktxn.state.transactions.transactions import Begun, join_transaction
 from sparktxn.values.structs import (
     NO_TRANSACTION,

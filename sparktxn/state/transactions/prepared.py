@@ -15,8 +15,12 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, EndTxn, PrepareTxn
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.transactions.epochs import marker_epoch
-from sparktxn.state.transactions.transactions import check_identity, is_identity_before, transition
+from sparktxn.state.transactions.producerfencing import (
+    check_identity,
+    is_identity_before,
+    marker_epoch,
+)
+from sparktxn.state.transactions.transactions import transition
 from sparktxn.values.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionState, TransactionStatus
 
 __all__ = ["prepare_txn", "published_as", "repeated_end", "with_outcome"]

@@ -12,22 +12,18 @@ One entry passes PREPARE_x and COMPLETE_x, so no reader of a state between two e
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.transactions.producerfencing import TransactionCommand, check_identity
 from sparktxn.values.structs import TransactionState, TransactionStatus
 
 __all__ = [
     "VALID_PREVIOUS_STATES",
     "Begun",
-    "ProducerCommand",
-    "TransactionCommand",
-    "check_identity",
-    "fenced_because",
-    "is_identity_before",
     "is_valid_transition",
     "join_transaction",
     "transition",
@@ -48,30 +44,6 @@ VALID_PREVIOUS_STATES: Final[dict[TransactionStatus, frozenset[TransactionStatus
 """From which states each state may be entered (kafka TransactionState.validPreviousStates, classic protocol)."""
 
 _BETWEEN: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
-
-
-class ProducerCommand(Protocol):
-    """What names a producer."""
-
-    @property
-    def producer_id(self) -> int:
-        """The producer id."""
-
-    @property
-    def producer_epoch(self) -> int:
-        """The producer epoch."""
-
-
-class TransactionCommand(ProducerCommand, Protocol):
-    """What every command inside a transaction names."""
-
-    @property
-    def transactional_id(self) -> str | None:
-        """The transactional id."""
-
-    @property
-    def transaction(self) -> int:
-        """The transaction's number."""
 
 
 class Begun(NamedTuple):
@@ -100,47 +72,6 @@ def transition(current: TransactionState, status: TransactionStatus, /, **change
     if not is_valid_transition(current.status, status):
         raise AssertionError(f"transaction state {current.status.name} cannot become {status.name}")
     return replace(current, status=status, **changes)
-
-
-def check_identity(
-    delta: Delta, command: TransactionCommand, fenced_code: ErrorCode = ErrorCode.PRODUCER_FENCED
-) -> TransactionState | Refusal:
-    """Return the transactional id's record, if its current producer sent the command (K19, K20, K30, K31, K59)."""
-    if not command.transactional_id:
-        return Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-    transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
-    if transaction is None:
-        return Refusal(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"transactional id {command.transactional_id!r} is not known, or has expired",
-        )
-    if transaction.producer_id != command.producer_id and transaction.previous_producer_id != command.producer_id:
-        return Refusal(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"transactional id {command.transactional_id!r} belongs to producer {transaction.producer_id}, "
-            f"not {command.producer_id}",
-        )
-    if transaction.producer_id != command.producer_id or transaction.producer_epoch != command.producer_epoch:
-        return Refusal(
-            fenced_code,
-            f"producer {command.producer_id} with epoch {command.producer_epoch} of transactional id "
-            f"{command.transactional_id!r} is fenced: {fenced_because(transaction)}",
-        )
-    return transaction
-
-
-def fenced_because(transaction: TransactionState) -> str:
-    """Return the reason to show a fenced producer."""
-    reason = transaction.fence_reason or "a newer producer has initialised it"
-    return f"{reason} (now {transaction.producer_id}, epoch {transaction.producer_epoch})"
-
-
-def is_identity_before(transaction: TransactionState, command: ProducerCommand) -> bool:
-    """Return True for a retry by the producer that made the last bump (K12, K15, K37)."""
-    if command.producer_epoch != transaction.last_producer_epoch or transaction.last_producer_epoch < 0:
-        return False
-    rotated = transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0
-    return command.producer_id == (transaction.previous_producer_id if rotated else transaction.producer_id)
 
 
 def join_transaction(

@@ -10,7 +10,8 @@ from sparktxn.format import names
 from sparktxn.log.keep.sealing import seal
 from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.scan.commitorder import CommitCut, commit_cut, committed_between, plan_commits
+from sparktxn.scan.commitorder import committed_between, plan_commits
+from sparktxn.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
 from sparktxn.testing.clocks import ManualClock, SeededIds

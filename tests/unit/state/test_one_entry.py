@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Command, DeleteRecords, EndTxn, InitProducerId
-from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX
+from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog

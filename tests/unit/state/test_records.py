@@ -12,7 +12,7 @@ from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Comman
 from sparktxn.state.delta import Context
 from sparktxn.state.machine import apply
 from sparktxn.state.recording import RecordingDelta
-from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX
+from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
