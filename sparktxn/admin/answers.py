@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, Self, TypeVar
+from functools import partial, wraps
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
@@ -16,18 +17,38 @@ from sparktxn.store import Store
 from sparktxn.store.registry import clock_at
 from sparktxn.values import arguments
 
-__all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "clock_of", "list_of", "names_of"]
+__all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "answered", "clock_of", "list_of", "names_of"]
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-Key = TypeVar("Key")
+P = ParamSpec("P")
 
 REQUEST_TIMEOUT_S: Final = 60.0
+
+_YES_OR_NO: Final = frozenset({"include_authorized_operations", "require_stable", "validate_only"})
 
 
 def clock_of(client: AnsweringClient) -> Clock:
     """Return the clock of the client's store."""
     return clock_at(client._uri)
+
+
+def answered(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a call of an administrator: `request_timeout` bounds it, and what many calls take by name is checked.
+
+    Raises (the decorated call):
+        TypeError: a time-out is not a number, or an argument is not True or False.
+        ConfigurationError: a time-out is NaN.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        for name in _YES_OR_NO & kwargs.keys():
+            kwargs[name] = arguments.boolean(name, kwargs[name])
+        arguments.timeout_s("operation_timeout", kwargs.get("operation_timeout"))
+        return function(*args, **kwargs)
+
+    return in_time("request_timeout", clock_of)(call)
 
 
 class AnsweringClient(WithoutCredentials):
@@ -112,10 +133,10 @@ class AnsweringClient(WithoutCredentials):
         return future
 
     def _each(
-        self, items: Sequence[Item], key: Callable[[Item], Key], call: Callable[[Item], Result]
-    ) -> dict[Key, Future[Result]]:
+        self, items: Iterable[Item], call: Callable[[Item], Result], key: Callable[[Item], Any] = lambda item: item
+    ) -> dict[Any, Future[Result]]:
         self._check()
-        return {key(item): self._answer(lambda item=item: call(item)) for item in items}  # type: ignore[misc]
+        return {key(item): self._answer(partial(call, item)) for item in items}
 
 
 def list_of(name: str, given: object, kind: type[Item]) -> list[Item]:

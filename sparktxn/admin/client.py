@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import pyarrow as pa
 
 from sparktxn.admin import configs, producers, records, transactions
 from sparktxn.admin import topics as topiccalls
-from sparktxn.admin.answers import REQUEST_TIMEOUT_S, clock_of, list_of, names_of
+from sparktxn.admin.answers import REQUEST_TIMEOUT_S, answered, clock_of, list_of, names_of
 from sparktxn.admin.groupcalls import GroupCalls
 from sparktxn.admin.halfmessages import HalfMessageCalls
 from sparktxn.admin.producers import PartitionProducerState
@@ -38,6 +39,7 @@ from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.kafka.operations import CLUSTER_OPERATIONS
 from sparktxn.kafka.unsupported import UnsupportedCalls
+from sparktxn.log.log import Log
 from sparktxn.process.clock import in_time
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
@@ -56,7 +58,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
     # Topics
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def create_topics(
         self,
         new_topics: Sequence[NewTopic],
@@ -70,9 +72,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         The futures raise KafkaException: ``TOPIC_ALREADY_EXISTS``, ``INVALID_TOPIC``, ``INVALID_PARTITIONS``,
         ``INVALID_CONFIG``.
         """
-        arguments.timeout_s("operation_timeout", operation_timeout)
-
-        validate_only = arguments.boolean("validate_only", validate_only)
 
         def create(new: NewTopic) -> None:
             # Before the store is made: a wrong topic must not leave an empty one behind.
@@ -80,9 +79,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             log = self._log(create=not validate_only)
             topiccalls.create_topic(log, new, validate_only=validate_only)
 
-        return self._each(list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
+        return self._each(list_of("new_topics", new_topics, NewTopic), create, lambda new: new.topic)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def delete_topics(
         self,
         topics: Sequence[str],
@@ -91,14 +90,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[None]]:
         """Delete topics with all their records; {name: Future}."""
-        arguments.timeout_s("operation_timeout", operation_timeout)
-        return self._each(
-            names_of("topics", topics),
-            lambda name: name,
-            lambda name: topiccalls.delete_topic(self._log(), name),
-        )
+        return self._each(names_of("topics", topics), lambda name: topiccalls.delete_topic(self._log(), name))
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def create_partitions(
         self,
         new_partitions: Sequence[NewPartitions],
@@ -108,16 +102,13 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Add empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
-        arguments.timeout_s("operation_timeout", operation_timeout)
+        return self._each(
+            list_of("new_partitions", new_partitions, NewPartitions),
+            lambda new: topiccalls.create_partitions(self._log(), new, validate_only=validate_only),
+            lambda new: new.topic,
+        )
 
-        validate_only = arguments.boolean("validate_only", validate_only)
-
-        def grow(new: NewPartitions) -> None:
-            topiccalls.create_partitions(self._log(), new, validate_only=validate_only)
-
-        return self._each(list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
-
-    @in_time("request_timeout", clock_of)
+    @answered
     def add_columns(
         self,
         new_columns: Mapping[str, pa.Schema],
@@ -129,7 +120,6 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         A column that a topic has with the same type is left as it is. The futures may raise ``INVALID_CONFIG``.
         """
-        validate_only = arguments.boolean("validate_only", validate_only)
         given = arguments.mapping("new_columns", new_columns)
 
         def add(item: tuple[str, pa.Schema]) -> None:
@@ -137,7 +127,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             schema = arguments.instance(f"new_columns[{name!r}]", item[1], pa.Schema)
             topiccalls.add_columns(self._log(), name, schema, validate_only=validate_only)
 
-        return self._each(list(given.items()), lambda item: item[0], add)
+        return self._each(given.items(), add, lambda item: item[0])
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
@@ -149,7 +139,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         topic = arguments.text_or_none("topic", topic)
         return cluster_metadata(self._uri, self._refreshed().listed_topics(topic), topic)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_topics(
         self,
         topics: TopicCollection | Sequence[str],
@@ -158,15 +148,15 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[TopicDescription]]:
         """Describe topics; {name: Future}. There are no access control lists: all operations are authorized."""
-        included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         names = topics.topic_names if isinstance(topics, TopicCollection) else topics
         return self._each(
             names_of("topics", names),
-            lambda name: name,
-            lambda name: topiccalls.describe_topic(self._refreshed(), self._uri, name, operations=included),
+            lambda name: topiccalls.describe_topic(
+                self._refreshed(), self._uri, name, operations=include_authorized_operations
+            ),
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_configs(
         self, resources: Sequence[ConfigResource], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
@@ -176,11 +166,10 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         """
         return self._each(
             list_of("resources", resources, ConfigResource),
-            lambda resource: resource,
             lambda resource: configs.describe_configs(self._refreshed(), resource),
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def incremental_alter_configs(
         self,
         resources: Sequence[ConfigResource],
@@ -189,17 +178,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
         """Set and remove settings of topics, or of the store, as `incremental_configs` say; {resource: Future}."""
-        validate_only = arguments.boolean("validate_only", validate_only)
+        return self._alter(resources, partial(configs.alter_configs, validate_only=validate_only))
 
-        given = list_of("resources", resources, ConfigResource)
-
-        def alter(resource: ConfigResource) -> None:
-            configs.check_given_once(resource, given)
-            configs.alter_configs(self._log(), resource, validate_only=validate_only)
-
-        return self._each(given, lambda resource: resource, alter)
-
-    @in_time("request_timeout", clock_of)
+    @answered
     def alter_configs(
         self,
         resources: Sequence[ConfigResource],
@@ -211,19 +192,22 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         Prefer `incremental_alter_configs`, which leaves other settings as they are.
         """
-        validate_only = arguments.boolean("validate_only", validate_only)
+        return self._alter(resources, partial(configs.replace_configs, validate_only=validate_only))
 
+    def _alter(
+        self, resources: Sequence[ConfigResource], change: Callable[[Log, ConfigResource], None]
+    ) -> dict[ConfigResource, Future[None]]:
         given = list_of("resources", resources, ConfigResource)
 
         def alter(resource: ConfigResource) -> None:
             configs.check_given_once(resource, given)
-            configs.replace_configs(self._log(), resource, validate_only=validate_only)
+            change(self._log(), resource)
 
-        return self._each(given, lambda resource: resource, alter)
+        return self._each(given, alter)
 
     # Records
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def list_offsets(
         self,
         topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
@@ -237,13 +221,13 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         isolation: Isolation = "read_committed" if committed else "read_uncommitted"
 
-        def one(item: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
-            partition, spec = item
-            return records.list_offset(self._log(), self._uri, partition, spec, isolation)
+        return self._each(
+            offsets.items(),
+            lambda item: records.list_offset(self._log(), self._uri, *item, isolation),
+            lambda item: asked_of(*item),
+        )
 
-        return self._each(list(offsets.items()), lambda item: asked_of(*item), one)
-
-    @in_time("request_timeout", clock_of)
+    @answered
     def delete_records(
         self,
         topic_partition_offsets: Sequence[TopicPartition],
@@ -252,16 +236,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
         """Delete the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
-        arguments.timeout_s("operation_timeout", operation_timeout)
         return self._each(
             list_of("topic_partition_offsets", topic_partition_offsets, TopicPartition),
-            lambda partition: partition,
             lambda partition: records.delete_records(self._log(), partition),
         )
 
     # Transactions (KIP-664)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def list_transactions(
         self,
         *,
@@ -286,29 +268,27 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             )
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_transactions(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
         """Describe transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
         return self._each(
             names_of("transactional_ids", transactional_ids),
-            lambda name: name,
             lambda name: transactions.describe_transaction(self._refreshed(), name),
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_producers(
         self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
         """Return the producers of partitions; {partition: Future}."""
         return self._each(
             list_of("topic_partitions", topic_partitions, TopicPartition),
-            lambda partition: partition,
             lambda partition: producers.describe_producers(self._refreshed(), partition),
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def abort_transaction(
         self, spec: AbortTransactionSpec, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[None]:
@@ -320,7 +300,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         arguments.instance("spec", spec, AbortTransactionSpec)
         return self._answer(lambda: transactions.abort_transaction(self._log(), spec))
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def fence_producers(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[ProducerIdAndEpoch]]:
@@ -328,14 +308,12 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         {id: Future of the identity that this has taken}.
         """
+        return self._each(
+            names_of("transactional_ids", transactional_ids),
+            lambda name: transactions.fence_producer(self._refreshed(), name),
+        )
 
-        def fence(transactional_id: str) -> ProducerIdAndEpoch:
-            log = self._refreshed()
-            return transactions.fence_producer(log, transactional_id)
-
-        return self._each(names_of("transactional_ids", transactional_ids), lambda name: name, fence)
-
-    @in_time("request_timeout", clock_of)
+    @answered
     def find_hanging_transactions(
         self,
         *,
@@ -362,16 +340,15 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         return self._answer(find)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_cluster(
         self, *, include_authorized_operations: bool = False, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[DescribeClusterResult]:
         """Return the store as a cluster of one node."""
-        included = arguments.boolean("include_authorized_operations", include_authorized_operations)
 
         def describe() -> DescribeClusterResult:
             node = node_of(self._uri)
-            operations = list(CLUSTER_OPERATIONS) if included else None
+            operations = list(CLUSTER_OPERATIONS) if include_authorized_operations else None
             return DescribeClusterResult(self._log().store_id, node, [node], operations)
 
         return self._answer(describe)

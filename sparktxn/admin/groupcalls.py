@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 from sparktxn.admin import groups
-from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, clock_of, list_of, names_of
+from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, answered, clock_of, list_of, names_of
 from sparktxn.kafka.clustermetadata import GroupMetadata
 from sparktxn.kafka.groups import (
     ConsumerGroupDescription,
@@ -32,7 +32,7 @@ __all__ = ["GroupCalls"]
 class GroupCalls(AnsweringClient):
     """What an administrator asks of consumer groups, and does to them."""
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def list_consumer_groups(
         self,
         *,
@@ -65,7 +65,7 @@ class GroupCalls(AnsweringClient):
         log = self._without_overdue(None if group is None else [group])
         return groups.group_metadata(log, self._uri, group)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_consumer_groups(
         self,
         group_ids: Sequence[str],
@@ -74,16 +74,14 @@ class GroupCalls(AnsweringClient):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
         """Describe groups with their members; {group id: Future}. A group that does not exist is DEAD."""
-        included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         return self._each(
             names_of("group_ids", group_ids),
-            lambda group_id: group_id,
             lambda group_id: groups.describe_group(
-                self._without_overdue([group_id]), self._uri, group_id, operations=included
+                self._without_overdue([group_id]), self._uri, group_id, operations=include_authorized_operations
             ),
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def describe_consumer_group_lag(
         self,
         group_ids: Sequence[str],
@@ -100,11 +98,10 @@ class GroupCalls(AnsweringClient):
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         return self._each(
             names_of("group_ids", group_ids),
-            lambda group_id: group_id,
             lambda group_id: groups.group_lag(self._without_overdue([group_id]), group_id, committed=committed),
         )
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def remove_members_from_consumer_group(
         self,
         group_id: str,
@@ -121,14 +118,9 @@ class GroupCalls(AnsweringClient):
         named = None
         if group_instance_ids is not None:
             named = arguments.identifiers("group_instance_ids", group_instance_ids)
+        return self._answer(lambda: groups.remove_members(self._without_overdue([group_id]), group_id, named))
 
-        def remove() -> list[str]:
-            log = self._without_overdue([group_id])
-            return groups.remove_members(log, group_id, named)
-
-        return self._answer(remove)
-
-    @in_time("request_timeout", clock_of)
+    @answered
     def list_consumer_group_offsets(
         self,
         list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
@@ -137,17 +129,14 @@ class GroupCalls(AnsweringClient):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Return committed offsets of groups; {group id: Future}."""
-        require_stable = arguments.boolean("require_stable", require_stable)
-
-        def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            return groups.group_offsets(self._refreshed(), asked, require_stable=require_stable)
-
-        asked = list_of(
-            "list_consumer_group_offsets_request", list_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        name, asked = "list_consumer_group_offsets_request", list_consumer_group_offsets_request
+        return self._each(
+            list_of(name, asked, ConsumerGroupTopicPartitions),
+            lambda asked: groups.group_offsets(self._refreshed(), asked, require_stable=require_stable),
+            lambda asked: asked.group_id,
         )
-        return self._each(asked, lambda group: group.group_id, offsets)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def alter_consumer_group_offsets(
         self,
         alter_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
@@ -158,17 +147,14 @@ class GroupCalls(AnsweringClient):
 
         The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
         """
-
-        def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            log = self._without_overdue([wanted.group_id])
-            return groups.alter_group_offsets(log, wanted)
-
-        wanted = list_of(
-            "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        name, wanted = "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request
+        return self._each(
+            list_of(name, wanted, ConsumerGroupTopicPartitions),
+            lambda wanted: groups.alter_group_offsets(self._without_overdue([wanted.group_id]), wanted),
+            lambda wanted: wanted.group_id,
         )
-        return self._each(wanted, lambda group: group.group_id, alter)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def delete_consumer_group_offsets(
         self,
         delete_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
@@ -180,17 +166,14 @@ class GroupCalls(AnsweringClient):
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``GROUP_SUBSCRIBED_TO_TOPIC`` or ``NON_EMPTY_GROUP``: the group
         has members.
         """
-
-        def delete(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            log = self._without_overdue([wanted.group_id])
-            return groups.delete_group_offsets(log, wanted)
-
-        wanted = list_of(
-            "delete_consumer_group_offsets_request", delete_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        name, wanted = "delete_consumer_group_offsets_request", delete_consumer_group_offsets_request
+        return self._each(
+            list_of(name, wanted, ConsumerGroupTopicPartitions),
+            lambda wanted: groups.delete_group_offsets(self._without_overdue([wanted.group_id]), wanted),
+            lambda wanted: wanted.group_id,
         )
-        return self._each(wanted, lambda group: group.group_id, delete)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def delete_consumer_groups(
         self, group_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[None]]:
@@ -200,7 +183,6 @@ class GroupCalls(AnsweringClient):
         """
         return self._each(
             names_of("group_ids", group_ids),
-            lambda group_id: group_id,
             lambda group_id: groups.delete_group(self._without_overdue([group_id]), group_id),
         )
 

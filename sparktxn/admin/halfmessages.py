@@ -10,10 +10,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, clock_of
+from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, answered
 from sparktxn.format.commands import Command, DeleteHalf, DiscardHalf, ResumeHalf
 from sparktxn.log.log import Log
-from sparktxn.process.clock import in_time
 from sparktxn.values import arguments
 from sparktxn.values.structs import HalfState
 
@@ -59,7 +58,7 @@ class HalfMessageCounts(Struct, frozen=True):
 class HalfMessageCalls(AnsweringClient):
     """What an administrator asks of half messages, and decides about them."""
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def list_half_messages(
         self,
         *,
@@ -83,14 +82,14 @@ class HalfMessageCalls(AnsweringClient):
 
         return self._answer(find)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def count_half_messages(
         self, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[dict[str, HalfMessageCounts]]:
         """Return how many messages wait, or are discarded, by topic; topics without any are left out."""
         return self._answer(lambda: _counts(self._refreshed().halves()))
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def discard_half_messages(
         self, half_messages: Sequence[HalfMessageId], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[HalfMessageId, Future[None]]:
@@ -99,9 +98,9 @@ class HalfMessageCalls(AnsweringClient):
         The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``, and ``INVALID_TXN_STATE``: it is settled, or was checked
         just now.
         """
-        return self._decide(half_messages, request_timeout, _discard)
+        return self._decide(half_messages, _discard)
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def resume_half_messages(
         self,
         half_messages: Sequence[HalfMessageId],
@@ -114,11 +113,9 @@ class HalfMessageCalls(AnsweringClient):
         The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``, and ``INVALID_TXN_STATE``: it is settled.
         """
         wait_ms = arguments.integer("wait_ms", wait_ms, 0)
-        return self._decide(
-            half_messages, request_timeout, lambda log, id_: ResumeHalf(id_.group_id, id_.transaction_id, wait_ms)
-        )
+        return self._decide(half_messages, lambda log, id_: ResumeHalf(id_.group_id, id_.transaction_id, wait_ms))
 
-    @in_time("request_timeout", clock_of)
+    @answered
     def delete_half_messages(
         self, half_messages: Sequence[HalfMessageId], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[HalfMessageId, Future[None]]:
@@ -126,21 +123,18 @@ class HalfMessageCalls(AnsweringClient):
 
         The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``, and ``INVALID_TXN_STATE``: it is settled, or pending.
         """
-        return self._decide(
-            half_messages, request_timeout, lambda log, id_: DeleteHalf(id_.group_id, id_.transaction_id)
-        )
+        return self._decide(half_messages, lambda log, id_: DeleteHalf(id_.group_id, id_.transaction_id))
 
     def _decide(
-        self, half_messages: Any, request_timeout: Any, command: Callable[[Log, HalfMessageId], Command]
+        self, half_messages: Any, command: Callable[[Log, HalfMessageId], Command]
     ) -> dict[HalfMessageId, Future[None]]:
-        arguments.timeout_s("request_timeout", request_timeout)
         named = arguments.items("half_messages", half_messages, HalfMessageId)
 
         def decide(id_: HalfMessageId) -> None:
             log = self._refreshed()
             log.submit([command(log, id_)])
 
-        return self._each(named, lambda id_: id_, decide)
+        return self._each(named, decide)
 
 
 def _discard(log: Log, id_: HalfMessageId) -> Command:
