@@ -26,7 +26,18 @@ from rich.markup import escape
 
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 
-__all__ = ["EXAMPLES", "Apply", "Order", "OrderOption", "discard_output", "root_options", "set_option", "verb"]
+__all__ = [
+    "EXAMPLES",
+    "Apply",
+    "Order",
+    "OrderOption",
+    "argument",
+    "discard_output",
+    "option",
+    "root_options",
+    "set_option",
+    "verb",
+]
 
 EXAMPLES: Final[dict[str, list[str]]] = {}
 """The examples of each verb's help, by the function's name with its module."""
@@ -48,76 +59,73 @@ OrderOption = Annotated[
         help="commit: all that is committed in the view. offset: up to the last stable offsets, as consumers read.",
     ),
 ]
+
+
+def option(*flags: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    """Return an option of which the help shows no default; `panel` is the heading that it stands below."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+def argument(*, metavar: str, help: str, **more: Any) -> Any:
+    """Return an argument of which the help shows no default."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
+
+
 _Store = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--store",
         "-b",
         metavar="ADDRESS",
         help="The store: a folder, s3://bucket/prefix, … Else TXNLOG_STORE, else a profile.",
-        rich_help_panel=_SHARED,
-        show_default=False,
+        panel=_SHARED,
     ),
 ]
 _Option = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--option",
         "-X",
         metavar="NAME=VALUE",
         help="A setting, such as storage.endpoint_url=http://localhost:8333. Secrets belong into a file.",
-        rich_help_panel=_SHARED,
-        show_default=False,
+        panel=_SHARED,
     ),
 ]
 _Config = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--config",
-        "-F",
-        metavar="FILE",
-        help="A file of settings, name=value in each line.",
-        rich_help_panel=_SHARED,
-        show_default=False,
-    ),
+    option("--config", "-F", metavar="FILE", help="A file of settings, name=value in each line.", panel=_SHARED),
 ]
 _Profile = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--profile",
         metavar="NAME",
         help="A table of ~/.config/txnlog/profiles.toml. Else TXNLOG_PROFILE, else default.",
-        rich_help_panel=_SHARED,
-        show_default=False,
+        panel=_SHARED,
     ),
 ]
 _Timeout = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--timeout",
         metavar="SECONDS",
         min=0.001,
         help=f"How long the store may take. Default: {TIMEOUT_S:g}; jobs have no limit.",
-        rich_help_panel=_SHARED,
-        show_default=False,
+        panel=_SHARED,
     ),
 ]
 _Json = Annotated[
-    bool,
-    typer.Option("--json", "-J", help="Print each row as a JSON object on a line.", rich_help_panel=_SHARED),
+    bool, typer.Option("--json", "-J", help="Print each row as a JSON object on a line.", rich_help_panel=_SHARED)
 ]
-_Debug = Annotated[
-    bool, typer.Option("--debug", help="Print the trace of an error.", rich_help_panel=_SHARED, show_default=False)
-]
+_Debug = Annotated[bool, option("--debug", help="Print the trace of an error.", panel=_SHARED)]
 Apply = Annotated[
-    bool,
-    typer.Option("--apply/--dry-run", help="Do it; else only print what would be done.", show_default="--dry-run"),
+    bool, typer.Option("--apply/--dry-run", help="Do it; else only print what would be done.", show_default="--dry-run")
 ]
 
 
 def set_option(what: str) -> Any:
     """Return the option ``--set``, for settings of `what`: a job or a topic."""
-    return typer.Option("--set", metavar="NAME=VALUE", help=f"A setting of {what}.", show_default=False)
+    return option("--set", metavar="NAME=VALUE", help=f"A setting of {what}.")
 
 
 def _shared(

@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, set_option, verb
+from sparktxn.cli.verb import Apply, argument, set_option, verb
 from sparktxn.maintenance import compact as run_compact
 
 __all__ = ["app"]
@@ -29,10 +29,7 @@ app = typer.Typer()
 def compact(
     session: Session,
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC]…", help="Names of topics; all that are compacted without any.", show_default=False
-        ),
+        list[str] | None, argument(metavar="[TOPIC]…", help="Names of topics; all that are compacted without any.")
     ] = None,
     settings: Annotated[list[str] | None, set_option("the compaction")] = None,
     apply: Apply = False,

@@ -13,7 +13,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.cli.records import Printer, Record, format_printer, json_line, record_of, records_of, unescaped
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Order, verb
+from sparktxn.cli.verb import Order, option, verb
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
@@ -33,12 +33,8 @@ class Isolation(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
-_Topics = Annotated[
-    list[str], typer.Option("--topic", "-t", metavar="TOPIC", help="A topic to read.", show_default=False)
-]
-_Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition.", show_default=False)
-]
+_Topics = Annotated[list[str], option("--topic", "-t", metavar="TOPIC", help="A topic to read.")]
+_Partitions = Annotated[list[int] | None, option("--partition", "-p", min=0, help="Only this partition.")]
 _Offset = Annotated[
     str,
     typer.Option(
@@ -48,40 +44,30 @@ _Offset = Annotated[
         help="beginning, end, an offset, -N for the last N records, or s@TIME: ISO 8601, milliseconds or an age.",
     ),
 ]
-_Count = Annotated[
-    int | None, typer.Option("--count", "-c", min=1, help="End after so many records.", show_default=False)
-]
+_Count = Annotated[int | None, option("--count", "-c", min=1, help="End after so many records.")]
 _Exit = Annotated[bool, typer.Option("--exit", "-e", help="End when all records are read.")]
 _Format = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--format",
         "-f",
         metavar="FORMAT",
         help="%t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp, "
         "%K and %S lengths of key and value, \\n \\t \\x1e.",
-        show_default=False,
     ),
 ]
-_KeyDelimiter = Annotated[
-    str | None,
-    typer.Option("--key-delimiter", "-K", metavar="TEXT", help="Print key, TEXT, value.", show_default=False),
-]
+_KeyDelimiter = Annotated[str | None, option("--key-delimiter", "-K", metavar="TEXT", help="Print key, TEXT, value.")]
 _Delimiter = Annotated[str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Printed after each record.")]
 _Null = Annotated[bool, typer.Option("--null", "-Z", help="Print NULL for a key or value that is null.")]
 _Group = Annotated[
-    str | None,
-    typer.Option(
-        "--group", "-G", metavar="GROUP", help="Join a consumer group, and commit what was printed.", show_default=False
-    ),
+    str | None, option("--group", "-G", metavar="GROUP", help="Join a consumer group, and commit what was printed.")
 ]
 _Order = Annotated[
     Order | None,
-    typer.Option(
+    option(
         "--order",
         help="commit reads what is committed, and nothing waits for open transactions. offset reads up to the last "
         "stable offsets, as groups do. The default is commit without a group and with read_committed, else offset.",
-        show_default=False,
     ),
 ]
 _Isolation = Annotated[Isolation, typer.Option("--isolation", help="Whether open and aborted transactions are read.")]

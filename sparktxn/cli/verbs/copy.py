@@ -11,7 +11,7 @@ import typer
 from sparktxn.cli.address import find_address, is_same_kind
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.config.store import StoreOptions
 from sparktxn.maintenance import copy_store
 
@@ -34,22 +34,17 @@ _ADDRESSES_MAX = 2
 def copy(
     session: Session,
     addresses: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[SOURCE] TARGET", help="Where to copy to, after the store if not --store.", show_default=False
-        ),
+        list[str], argument(metavar="[SOURCE] TARGET", help="Where to copy to, after the store if not --store.")
     ],
     topic: Annotated[list[str] | None, typer.Option("--topic", "-t", hidden=True)] = None,
     target_option: Annotated[
-        list[str] | None,
-        typer.Option("--target-option", metavar="NAME=VALUE", help="A setting of the target.", show_default=False),
+        list[str] | None, option("--target-option", metavar="NAME=VALUE", help="A setting of the target.")
     ] = None,
     target_config: Annotated[
-        list[Path] | None,
-        typer.Option("--target-config", metavar="FILE", help="Settings of the target.", show_default=False),
+        list[Path] | None, option("--target-config", metavar="FILE", help="Settings of the target.")
     ] = None,
     target_profile: Annotated[
-        str | None, typer.Option("--target-profile", metavar="NAME", help="The target's profile.", show_default=False)
+        str | None, option("--target-profile", metavar="NAME", help="The target's profile.")
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="How many objects are copied at once.")] = 8,
     apply: Apply = False,

@@ -14,7 +14,7 @@ from sparktxn.cli.doctorstore import FAILED as WRONG
 from sparktxn.cli.doctorstore import OK, WARNING, Check, examine
 from sparktxn.cli.failures import FAILED
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import option, verb
 from sparktxn.errors import StoreError, StoreNotFound
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store.registry import objects_of
@@ -31,11 +31,10 @@ def doctor(
     session: Session,
     spark: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--spark",
             metavar="MASTER",
             help="Start Spark there, such as local[2] or spark://host:7077, and ask its executors.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

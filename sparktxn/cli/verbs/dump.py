@@ -13,7 +13,7 @@ import typer
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.records import readable
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import argument, verb
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends
@@ -45,10 +45,9 @@ def dump(
     session: Session,
     name: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="OBJECT",
             help="An entry's number, 'checkpoint' for the newest one, or an object's name below the store's address.",
-            show_default=False,
         ),
     ],
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Print so many records of a segment.")] = 10,

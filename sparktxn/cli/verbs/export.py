@@ -11,7 +11,7 @@ import typer
 
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Order, OrderOption, verb
+from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.clock import SystemClock
 from sparktxn.scan.columns import known_columns
@@ -35,36 +35,21 @@ app = typer.Typer()
 )
 def export(
     session: Session,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.", show_default=False)],
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.", show_default=False)],
+    folder: Annotated[Path, argument(metavar="DIR", help="A new folder, or an empty one.")],
+    topic: Annotated[str, option("--topic", "-t", metavar="TOPIC", help="The topic.")],
     file_format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="parquet, arrow, csv, or json (lines).")
     ] = "parquet",
-    columns: Annotated[
-        list[str] | None, typer.Option("--column", metavar="NAME", help="A column to write.", show_default=False)
-    ] = None,
-    partitions: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="A partition to write.", show_default=False)
-    ] = None,
+    columns: Annotated[list[str] | None, option("--column", metavar="NAME", help="A column to write.")] = None,
+    partitions: Annotated[list[int] | None, option("--partition", "-p", min=0, help="A partition to write.")] = None,
     from_offset: Annotated[int, typer.Option("--from-offset", min=0, help="The first offset.")] = 0,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, help="The offset to end before.", show_default=False)
-    ] = None,
+    to_offset: Annotated[int | None, option("--to-offset", min=0, help="The offset to end before.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="CONDITION",
-            help="Such as \"fare >= 5 and zone = 'north'\"; all must hold.",
-            show_default=False,
-        ),
+        option("--where", metavar="CONDITION", help="Such as \"fare >= 5 and zone = 'north'\"; all must hold."),
     ] = None,
-    entry: Annotated[
-        int | None, typer.Option("--entry", min=0, help="As of this entry of the log.", show_default=False)
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option("--time", metavar="TIME", help="As of this time.", show_default=False)
-    ] = None,
+    entry: Annotated[int | None, option("--entry", min=0, help="As of this entry of the log.")] = None,
+    time: Annotated[str | None, option("--time", metavar="TIME", help="As of this time.")] = None,
     order: OrderOption = Order.COMMIT,
 ) -> None:
     """Write the committed records of a read view to files of a local folder, one folder for each partition.

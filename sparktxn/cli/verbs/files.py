@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Order, OrderOption, verb
+from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.process.clock import SystemClock
 
 __all__ = ["app"]
@@ -24,13 +24,9 @@ app = typer.Typer()
 )
 def files(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)],
-    entry: Annotated[
-        int | None, typer.Option("--entry", min=0, help="As of this entry of the log.", show_default=False)
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option("--time", metavar="TIME", help="As of this time.", show_default=False)
-    ] = None,
+    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")],
+    entry: Annotated[int | None, option("--entry", min=0, help="As of this entry of the log.")] = None,
+    time: Annotated[str | None, option("--time", metavar="TIME", help="As of this time.")] = None,
     paths: Annotated[
         bool, typer.Option("--paths", help="Print only paths, of Parquet files of which all rows are committed.")
     ] = False,

@@ -10,7 +10,7 @@ import typer
 from sparktxn.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupTopicPartitions, OffsetSpec
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.groups import ConsumerGroupState, MemberDescription
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
@@ -20,12 +20,9 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
 
-_Groups = Annotated[list[str], typer.Argument(metavar="GROUP…", help="Ids of groups.", show_default=False)]
+_Groups = Annotated[list[str], argument(metavar="GROUP…", help="Ids of groups.")]
 _State = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state", metavar="STATE", help="Only groups that are Stable, Reconciling or Empty.", show_default=False
-    ),
+    list[str] | None, option("--state", metavar="STATE", help="Only groups that are Stable, Reconciling or Empty.")
 ]
 
 
@@ -147,27 +144,19 @@ def _check_empty(group: ConsumerGroupDescription) -> None:
 )
 def reset(
     session: Session,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)],
+    group: Annotated[str, argument(metavar="GROUP", help="The group's id.")],
     topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic", "-t", metavar="TOPIC[:N,…]", help="A topic, or some of its partitions.", show_default=False
-        ),
+        list[str] | None, option("--topic", "-t", metavar="TOPIC[:N,…]", help="A topic, or some of its partitions.")
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All partitions that the group has offsets for.")
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the last stable offset.")] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, help="To this offset.", show_default=False)
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="By so many offsets, back if below 0.", show_default=False)
-    ] = None,
+    to_offset: Annotated[int | None, option("--to-offset", min=0, help="To this offset.")] = None,
+    shift_by: Annotated[int | None, option("--shift-by", help="By so many offsets, back if below 0.")] = None,
     to_time: Annotated[
-        str | None,
-        typer.Option("--to-time", metavar="TIME", help="To the first record that is not older.", show_default=False),
+        str | None, option("--to-time", metavar="TIME", help="To the first record that is not older.")
     ] = None,
     apply: Apply = False,
 ) -> None:

@@ -9,21 +9,16 @@ import typer
 
 from sparktxn.admin import HalfMessageId, HalfMessageState
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
 
-_OnlyGroup = Annotated[
-    list[str] | None,
-    typer.Option("--group", "-G", metavar="GROUP", help="Only of a producer group.", show_default=False),
-]
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="The producer group.", show_default=False)]
-_Transaction = Annotated[
-    list[str], typer.Argument(metavar="TRANSACTION…", help="Ids of transactions.", show_default=False)
-]
+_OnlyGroup = Annotated[list[str] | None, option("--group", "-G", metavar="GROUP", help="Only of a producer group.")]
+_Group = Annotated[str, argument(metavar="GROUP", help="The producer group.")]
+_Transaction = Annotated[list[str], argument(metavar="TRANSACTION…", help="Ids of transactions.")]
 
 
 @verb(app, "pending", examples=["txnlog half pending", "txnlog half pending --group shop --json"])

@@ -12,7 +12,7 @@ import typer
 from sparktxn.cli.address import find_address, is_same_kind, split_option
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import StoreNotFound
 from sparktxn.store import Store
@@ -31,13 +31,7 @@ _OWN_SETTINGS = {"enable.auto.commit": False, "enable.partition.eof": True}
 
 _Columns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="NAME=COLUMN",
-        help="The file's column for one of the topic.",
-        rich_help_panel=_FILES,
-        show_default=False,
-    ),
+    option("--column", metavar="NAME=COLUMN", help="The file's column for one of the topic.", panel=_FILES),
 ]
 _Ignore = Annotated[
     bool, typer.Option("--ignore-other-columns", help="Leave out what the topic lacks.", rich_help_panel=_FILES)
@@ -47,91 +41,42 @@ _ByKey = Annotated[
 ]
 _Kafka = Annotated[
     str | None,
-    typer.Option(
-        "--kafka",
-        metavar="HOST:PORT/TOPIC",
-        help="The topic to read; needs confluent-kafka.",
-        rich_help_panel=_KAFKA,
-        show_default=False,
-    ),
+    option("--kafka", metavar="HOST:PORT/TOPIC", help="The topic to read; needs confluent-kafka.", panel=_KAFKA),
 ]
 _Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--kafka-option",
-        metavar="NAME=VALUE",
-        help="A setting of its consumer.",
-        rich_help_panel=_KAFKA,
-        show_default=False,
-    ),
+    list[str] | None, option("--kafka-option", metavar="NAME=VALUE", help="A setting of its consumer.", panel=_KAFKA)
 ]
 _Config = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--kafka-config",
-        metavar="FILE",
-        help="Settings of its consumer, name=value in each line.",
-        rich_help_panel=_KAFKA,
-        show_default=False,
-    ),
+    option("--kafka-config", metavar="FILE", help="Settings of its consumer, name=value in each line.", panel=_KAFKA),
 ]
 _Name = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        help="What the source is called. Default: the address with the topic.",
-        rich_help_panel=_KAFKA,
-        show_default=False,
-    ),
+    str | None, option("--name", help="What the source is called. Default: the address with the topic.", panel=_KAFKA)
 ]
 _AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Go on where the source has deleted records.", rich_help_panel=_KAFKA)
 ]
 _FromStore = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--from-store",
         metavar="ADDRESS",
         help="The store that has TOPIC. Its records keep all but their offsets.",
-        rich_help_panel=_STORE,
-        show_default=False,
+        panel=_STORE,
     ),
 ]
 _Entry = Annotated[
-    int | None,
-    typer.Option(
-        "--entry",
-        min=1,
-        help="As of this entry of that store. Default: now.",
-        rich_help_panel=_STORE,
-        show_default=False,
-    ),
+    int | None, option("--entry", min=1, help="As of this entry of that store. Default: now.", panel=_STORE)
 ]
 _FromOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--from-option", metavar="NAME=VALUE", help="A setting of it.", rich_help_panel=_STORE, show_default=False
-    ),
+    list[str] | None, option("--from-option", metavar="NAME=VALUE", help="A setting of it.", panel=_STORE)
 ]
 _FromConfig = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--from-config",
-        metavar="FILE",
-        help="Settings of it, name=value in each line.",
-        rich_help_panel=_STORE,
-        show_default=False,
-    ),
+    option("--from-config", metavar="FILE", help="Settings of it, name=value in each line.", panel=_STORE),
 ]
 _FromProfile = Annotated[
-    str | None,
-    typer.Option(
-        "--from-profile",
-        metavar="NAME",
-        help="The profile with its settings.",
-        rich_help_panel=_STORE,
-        show_default=False,
-    ),
+    str | None, option("--from-profile", metavar="NAME", help="The profile with its settings.", panel=_STORE)
 ]
 
 
@@ -149,21 +94,13 @@ def import_(
     session: Session,
     files: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="FILE…",
-            help="Parquet, Arrow, CSV or JSON-lines files. With --from-store the name of its topic.",
-            show_default=False,
+        argument(
+            metavar="FILE…", help="Parquet, Arrow, CSV or JSON-lines files. With --from-store the name of its topic."
         ),
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="The topic. With --from-store by default that of the same name.",
-            show_default=False,
-        ),
+        option("--topic", "-t", metavar="TOPIC", help="The topic. With --from-store by default that of the same name."),
     ] = None,
     columns: _Columns = None,
     ignore: _Ignore = False,

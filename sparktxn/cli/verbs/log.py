@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import option, verb
 from sparktxn.store import TableSelection, read_table_task
 
 __all__ = ["app"]
@@ -21,12 +21,8 @@ app = typer.Typer()
 def log(
     session: Session,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Only the newest so many entries.")] = 20,
-    first: Annotated[
-        int | None, typer.Option("--from", metavar="ENTRY", min=1, help="The first entry.", show_default=False)
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option("--to", metavar="ENTRY", min=1, help="The last entry.", show_default=False)
-    ] = None,
+    first: Annotated[int | None, option("--from", metavar="ENTRY", min=1, help="The first entry.")] = None,
+    last: Annotated[int | None, option("--to", metavar="ENTRY", min=1, help="The last entry.")] = None,
 ) -> None:
     """Print entries of the log: what each one committed, appended and changed.
 

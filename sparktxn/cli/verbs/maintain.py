@@ -10,7 +10,7 @@ import typer
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import FAILED, WrongUsage, duration_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, set_option, verb
+from sparktxn.cli.verb import Apply, option, set_option, verb
 from sparktxn.maintenance import MaintenanceReport
 from sparktxn.maintenance import maintain as run_maintain
 
@@ -32,13 +32,7 @@ def maintain(
     session: Session,
     settings: Annotated[list[str] | None, set_option("any job")] = None,
     every: Annotated[
-        str | None,
-        typer.Option(
-            "--every",
-            metavar="TIME",
-            help="Again after so long, such as 30m or 1h, until it is ended.",
-            show_default=False,
-        ),
+        str | None, option("--every", metavar="TIME", help="Again after so long, such as 30m or 1h, until it is ended.")
     ] = None,
     apply: Apply = False,
 ) -> None:

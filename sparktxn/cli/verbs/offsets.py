@@ -9,7 +9,7 @@ import typer
 from sparktxn.admin import OffsetSpec
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import argument, option, verb
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.process.clock import SystemClock
 
@@ -30,10 +30,8 @@ app = typer.Typer()
 )
 def offsets(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)],
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.", show_default=False)
-    ] = None,
+    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")],
+    partition: Annotated[int | None, option("--partition", "-p", min=0, help="Only this partition.")] = None,
     time: Annotated[
         str,
         typer.Option(

@@ -14,7 +14,7 @@ import typer
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.records import unescaped
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import parse_type
 from sparktxn.kafka.message import Message
@@ -45,33 +45,23 @@ _QUEUE_FULL_S: Final = 1.0
 )
 def produce(
     session: Session,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.", show_default=False)],
+    topic: Annotated[str, option("--topic", "-t", metavar="TOPIC", help="The topic.")],
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE…", help="Files, each one record; with --lines each line.", show_default=False),
+        list[Path] | None, argument(metavar="FILE…", help="Files, each one record; with --lines each line.")
     ] = None,
     partition: Annotated[int, typer.Option("--partition", "-p", min=-1, help="The partition; -1: by key.")] = -1,
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of all records.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, option("--key", "-k", metavar="KEY", help="The key of all records.")] = None,
     key_delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--key-delimiter", "-K", metavar="TEXT", help="What is between key and value.", show_default=False
-        ),
+        str | None, option("--key-delimiter", "-K", metavar="TEXT", help="What is between key and value.")
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")] = "\\n",
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all records.", show_default=False),
+        list[str] | None, option("--header", "-H", metavar="NAME=VALUE", help="A header of all records.")
     ] = None,
     null: Annotated[bool, typer.Option("--null", "-Z", help="An empty key or value is null.")] = False,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Read lines of the files.")] = False,
     transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            "--transactional-id", metavar="ID", help="Write all records in one transaction.", show_default=False
-        ),
+        str | None, option("--transactional-id", metavar="ID", help="Write all records in one transaction.")
     ] = None,
 ) -> None:
     """Write a record for each line of standard input, or for each file.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import argument, option, verb
 from sparktxn.kafka.message import TopicPartition
 
 __all__ = ["app"]
@@ -18,10 +18,8 @@ app = typer.Typer()
 @verb(app, "producers", examples=["txnlog producers orders", "txnlog producers orders -p 0 --json"])
 def producers(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)],
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.", show_default=False)
-    ] = None,
+    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")],
+    partition: Annotated[int | None, option("--partition", "-p", min=0, help="Only this partition.")] = None,
 ) -> None:
     """List the producers of partitions: epochs, last sequences, and where their open transactions begin."""
     view = session.store().view(topics, timeout_s=session.timeout_s)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, argument, verb
 from sparktxn.maintenance import apply_retention
 
 __all__ = ["app"]
@@ -19,9 +19,7 @@ app = typer.Typer()
 @verb(app, "retention", examples=["txnlog retention", "txnlog retention orders --apply"])
 def retention(
     session: Session,
-    topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Names of topics; none: all.", show_default=False)
-    ] = None,
+    topics: Annotated[list[str] | None, argument(metavar="[TOPIC…]", help="Names of topics; none: all.")] = None,
     apply: Apply = False,
 ) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.

@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, set_option, verb
+from sparktxn.cli.verb import Apply, argument, set_option, verb
 from sparktxn.maintenance import rewrite as run_rewrite
 
 __all__ = ["app"]
@@ -29,8 +29,7 @@ app = typer.Typer()
 def rewrite(
     session: Session,
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]…", help="Names of topics; all topics without any.", show_default=False),
+        list[str] | None, argument(metavar="[TOPIC]…", help="Names of topics; all topics without any.")
     ] = None,
     settings: Annotated[list[str] | None, set_option("the rewrite")] = None,
     apply: Apply = False,

@@ -9,7 +9,7 @@ import typer
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import set_option, verb
+from sparktxn.cli.verb import option, set_option, verb
 
 __all__ = ["app"]
 
@@ -25,8 +25,7 @@ def settings(
     session: Session,
     changes: Annotated[list[str] | None, set_option("the store")] = None,
     unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="A setting to give its default again.", show_default=False),
+        list[str] | None, option("--unset", metavar="NAME", help="A setting to give its default again.")
     ] = None,
 ) -> None:
     """List or alter the settings of the store. Those of topics are defaults of topics that do not set them."""

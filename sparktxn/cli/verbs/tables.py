@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import TableInfo, export_ducklake, list_tables, publish_tables
 
@@ -18,8 +18,7 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True)
 
 _Topics = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[TOPIC]…", help="Names of topics; all that are tables without any.", show_default=False),
+    list[str] | None, argument(metavar="[TOPIC]…", help="Names of topics; all that are tables without any.")
 ]
 
 
@@ -53,11 +52,10 @@ def publish(
     topics: _Topics = None,
     location: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--location",
             metavar="ADDRESS",
             help="The store's address for other engines, for tables without a version. Default: that of --store.",
-            show_default=False,
         ),
     ] = None,
     apply: Apply = False,
@@ -128,10 +126,7 @@ def _server() -> Any:
 )
 def export(
     session: Session,
-    file: Annotated[
-        str,
-        typer.Option("--ducklake", metavar="FILE", help="The catalog, a new SQLite file.", show_default=False),
-    ],
+    file: Annotated[str, option("--ducklake", metavar="FILE", help="The catalog, a new SQLite file.")],
     topics: _Topics = None,
 ) -> None:
     """Write a DuckLake catalog with the newest versions of tables, which DuckDB attaches.

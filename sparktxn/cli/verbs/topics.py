@@ -13,7 +13,7 @@ from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, set_option, verb
+from sparktxn.cli.verb import Apply, argument, option, set_option, verb
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.schema import parse_type
 from sparktxn.log.views.readview import ReadView
@@ -25,16 +25,15 @@ app = typer.Typer(no_args_is_help=True)
 
 _COLUMN = re.compile(r"(\S+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE | re.DOTALL)
 
-_Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)]
-_Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+_Names = Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")]
+_Name = Annotated[str, argument(metavar="TOPIC", help="The topic's name.")]
 _Settings = Annotated[list[str] | None, set_option("the topic")]
 _Columns = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--column",
         metavar="'NAME TYPE'",
         help="A column of a typed topic, such as 'id int64 not null'. Without any: Kafka's key, value and headers.",
-        show_default=False,
     ),
 ]
 
@@ -126,13 +125,10 @@ def describe(session: Session, names: _Names) -> None:
 def alter(
     session: Session,
     name: _Name,
-    partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="The new count; it only grows.", show_default=False)
-    ] = None,
+    partitions: Annotated[int | None, option("--partitions", "-p", min=1, help="The new count; it only grows.")] = None,
     settings: _Settings = None,
     unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="A setting to give its default again.", show_default=False),
+        list[str] | None, option("--unset", metavar="NAME", help="A setting to give its default again.")
     ] = None,
     columns: _Columns = None,
 ) -> None:

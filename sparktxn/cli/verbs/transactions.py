@@ -9,7 +9,7 @@ import typer
 from sparktxn.admin import AbortTransactionSpec, TransactionState
 from sparktxn.cli.failures import WrongUsage, duration_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
@@ -18,7 +18,7 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
 
-_Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Transactional ids.", show_default=False)]
+_Ids = Annotated[list[str], argument(metavar="ID…", help="Transactional ids.")]
 
 
 @verb(
@@ -33,22 +33,13 @@ _Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Transactional 
 def list_transactions(
     session: Session,
     state: Annotated[
-        list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only those in a state, such as Ongoing.", show_default=False),
+        list[str] | None, option("--state", metavar="STATE", help="Only those in a state, such as Ongoing.")
     ] = None,
-    producer_id: Annotated[
-        list[int] | None, typer.Option("--producer-id", help="Only those of a producer id.", show_default=False)
-    ] = None,
+    producer_id: Annotated[list[int] | None, option("--producer-id", help="Only those of a producer id.")] = None,
     longer_than: Annotated[
-        str | None,
-        typer.Option(
-            "--longer-than", metavar="AGE", help="Only those that began longer ago, such as 10m.", show_default=False
-        ),
+        str | None, option("--longer-than", metavar="AGE", help="Only those that began longer ago, such as 10m.")
     ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option("--id", metavar="REGEX", help="Only transactional ids that match.", show_default=False),
-    ] = None,
+    pattern: Annotated[str | None, option("--id", metavar="REGEX", help="Only transactional ids that match.")] = None,
 ) -> None:
     """List the transactional ids with their states."""
     found = (
@@ -106,15 +97,12 @@ def describe(session: Session, ids: _Ids) -> None:
 )
 def abort(
     session: Session,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.", show_default=False)],
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.", show_default=False)],
+    topic: Annotated[str, option("--topic", "-t", metavar="TOPIC", help="The topic.")],
+    partition: Annotated[int, option("--partition", "-p", min=0, help="The partition.")],
     start_offset: Annotated[
-        int | None,
-        typer.Option("--start-offset", min=0, help="Where the transaction begins there.", show_default=False),
+        int | None, option("--start-offset", min=0, help="Where the transaction begins there.")
     ] = None,
-    producer_id: Annotated[
-        int | None, typer.Option("--producer-id", min=0, help="Its producer id.", show_default=False)
-    ] = None,
+    producer_id: Annotated[int | None, option("--producer-id", min=0, help="Its producer id.")] = None,
 ) -> None:
     """Abort an open transaction in all its partitions, and fence its producer.
 
@@ -166,12 +154,8 @@ def fence(session: Session, ids: _Ids) -> None:
 )
 def find_hanging(
     session: Session,
-    topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only in this topic.", show_default=False)
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only in this partition.", show_default=False)
-    ] = None,
+    topic: Annotated[str | None, option("--topic", "-t", metavar="TOPIC", help="Only in this topic.")] = None,
+    partition: Annotated[int | None, option("--partition", "-p", min=0, help="Only in this partition.")] = None,
     longer_than: Annotated[
         str, typer.Option("--longer-than", metavar="AGE", help="Those that are open for longer.")
     ] = f"{TRANSACTION_TIMEOUT_MS_MAX // 60_000}m",

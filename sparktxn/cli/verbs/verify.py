@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli.failures import FAILED, WrongUsage
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import argument, verb
 from sparktxn.maintenance import Problem
 from sparktxn.maintenance import repair as run_repair
 from sparktxn.maintenance import verify as run_verify
@@ -32,8 +32,7 @@ _CheckTask = Callable[[SegmentsToCheck], CheckedSegments]
 def verify(
     session: Session,
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC…]", help="Topics whose segments to read; none: all.", show_default=False),
+        list[str] | None, argument(metavar="[TOPIC…]", help="Topics whose segments to read; none: all.")
     ] = None,
     no_records: Annotated[
         bool, typer.Option("--no-records", help="Only check that segments exist with their sizes.")
