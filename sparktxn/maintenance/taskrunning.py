@@ -26,10 +26,9 @@ _place = attrgetter("topic_id", "partition", "base_offset")
 
 def in_other_processes(
     run: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
-    work: Callable[[Task], Result],
-    tasks: Iterable[Task],
+    work: Callable[[Any], Result],
+    tasks: Iterable[Any],
     kind: type[Result],
-    segments: Callable[[Task], int],
 ) -> Iterator[list[Result | None]]:
     """Let `run` do tasks, some at a time, and yield their results together.
 
@@ -41,12 +40,11 @@ def in_other_processes(
         work: does one task; it is picklable.
         tasks: what is to be done, in the order of partitions and offsets.
         kind: the type of a result, which says which topic id, partition and base offset it is for.
-        segments: returns how many segments a task names.
 
     Raises:
         TypeError, ConfigurationError: `run` has returned something else than one result for each task.
     """
-    for some in waves(tasks, segments):
+    for some in waves(tasks, lambda task: len(task.read.segments)):
         if is_time_up():
             yield [None for _ in some]
         else:

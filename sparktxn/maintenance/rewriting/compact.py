@@ -15,20 +15,27 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, ViewExpired
+from sparktxn.errors import ConfigurationError, ErrorCode, ViewExpired
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.retryonview import ATTEMPTS, on_a_view
+from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_newest, run_compact_task
 from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
-from sparktxn.maintenance.rewriting.rewritecommand import Place, put_into_effect, replacement
+from sparktxn.maintenance.rewriting.rewritecommand import (
+    Place,
+    added,
+    foreseen,
+    in_attempts,
+    put_into_effect,
+    replacement,
+    rest_is_lost,
+)
 from sparktxn.maintenance.taskrunning import in_other_processes
 from sparktxn.process.clock import in_time, is_time_up
 from sparktxn.store import Store
@@ -109,20 +116,18 @@ def compact(
     arguments.function("run", run)
     report = CompactReport(dry_run=dry_run)
     if dry_run:
-        return _foreseen(_planned(log, parsed), report)
-    for attempt in range(ATTEMPTS):
-        report = replace(report, lost=(), unresolved=0)
+        return foreseen(report, _planned(log, parsed), "partitions")
+
+    def once(report: CompactReport) -> CompactReport:
         tasks = _planned(log, parsed)
         try:
             for done in _done(log, tasks, run, store.options):
-                report = (
-                    replace(report, unresolved=report.unresolved + 1) if done is None else _applied(log, done, report)
-                )
+                report = added(report, unresolved=1) if done is None else _applied(log, done, report)
         except ViewExpired as expired:
-            report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
-        if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
-            break
-    return report
+            return rest_is_lost(report, expired)
+        return report
+
+    return in_attempts(report, once)
 
 
 def _done(
@@ -134,31 +139,11 @@ def _done(
         ViewExpired: a vacuum has passed the view of this plan.
     """
     if run is not None:
-        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, _segments):
+        for some in in_other_processes(run, partial(run_compact_task, options=options), tasks, CompactedFiles):
             yield from some
         return
     for task in tasks:
         yield None if is_time_up() else copy_newest(log.objects, log.ids, log.clock, task)
-
-
-def _segments(task: CompactTask) -> int:
-    return len(task.read.segments)
-
-
-def _task(options: Mapping[str, Any], task: CompactTask) -> CompactedFiles:
-    return run_compact_task(task, options)
-
-
-def _foreseen(tasks: Iterable[CompactTask], report: CompactReport) -> CompactReport:
-    for task in tasks:
-        report = replace(
-            report,
-            partitions=report.partitions + 1,
-            segment_files=report.segment_files + task.files,
-            size_bytes=report.size_bytes + task.size_bytes,
-            aborted_records=report.aborted_records + task.aborted_records,
-        )
-    return report
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -215,31 +200,16 @@ def apply_compact(
     items = arguments.items("compacted", compacted, CompactedFiles)
     report = CompactReport(dry_run=False)
     for item in items:
-        report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, item, report)
+        report = added(report, unresolved=1) if is_time_up() else _applied(log, item, report)
     return report
 
 
 def _applied(log: Log, done: CompactedFiles, report: CompactReport) -> CompactReport:
     """Replace the records of a partition, and return the report with what came of it."""
-    outcome = put_into_effect(log, lambda: _commands(log, done))
-    if isinstance(outcome, CommandRefused):
-        about = f"partition {done.partition} of topic {done.topic!r}"
-        return replace(report, lost=(*report.lost, LostRace(about, outcome.error.str())))
-    if not outcome:
-        return replace(report, unresolved=report.unresolved + 1)
-    sizes = done.files()
     left = sum(segment.row_count for segment in done.segments)
-    return replace(
-        report,
-        partitions=report.partitions + 1,
-        segment_files=report.segment_files + done.replaced_files,
-        size_bytes=report.size_bytes + done.replaced_bytes,
-        new_files=report.new_files + len(sizes),
-        new_size_bytes=report.new_size_bytes + sum(sizes.values()),
-        removed_records=report.removed_records + done.replaced_records - left,
-        left_records=report.left_records + left,
-        aborted_records=report.aborted_records + done.aborted_records,
-    )
+    records = {"removed_records": done.replaced_records - left, "left_records": left}
+    about = f"partition {done.partition} of topic {done.topic!r}"
+    return put_into_effect(log, lambda: _commands(log, done), [done], about, report, partitions=1, **records)
 
 
 def _commands(log: Log, done: CompactedFiles) -> list[Rewrite]:

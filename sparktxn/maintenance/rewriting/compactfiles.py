@@ -10,18 +10,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from sparktxn.format.schema import OFFSET_COLUMN
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.newestoffsets import NewestOffsets, newest_offsets
-from sparktxn.maintenance.rewriting.rewritefiles import FileCopy
+from sparktxn.maintenance.rewriting.rewritefiles import FileCopy, NewFiles
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.scan.storedrecords import stored_records
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
-from sparktxn.values.structs import Compaction, RewrittenSegment, SegmentRef
+from sparktxn.values.structs import Compaction, SegmentRef
 
 __all__ = ["CompactedFiles", "copy_newest", "run_compact_task"]
 
@@ -29,27 +28,11 @@ _DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
 """So much of a new file is decoded at a time: by readers, and by the next compaction."""
 
 
-class CompactedFiles(Struct, frozen=True):
-    """What a task of a compaction has uploaded: files that no entry names yet. It is picklable.
+class CompactedFiles(NewFiles, frozen=True):
+    """What a task of a compaction has uploaded, of `replaced_records` records up to the end of `compaction`."""
 
-    `segments` are what is left from `base_offset` to the end of `compaction`, in offset order, as parts of the files.
-    """
-
-    topic: str
-    topic_id: int
-    partition: int
-    base_offset: int
     compaction: Compaction
-    planned_entry: int
-    segments: tuple[RewrittenSegment, ...]
-    replaced_files: int
-    replaced_bytes: int
     replaced_records: int
-    aborted_records: int
-
-    def files(self) -> dict[str, int]:
-        """Return the sizes of the new files by their names in the partition's folder."""
-        return {segment.name: segment.size_bytes for segment in self.segments}
 
 
 def run_compact_task(task: CompactTask, options: Mapping[str, Any] | None = None) -> CompactedFiles:
@@ -72,9 +55,7 @@ def copy_newest(objects: ObjectStore, ids: Ids, clock: Clock, task: CompactTask)
     """Do a task with an open object store; the errors are those of `run_compact_task`."""
     read = task.read
     choice = _Choice(task, newest_offsets(objects, read, task.buffer_bytes))
-    copying = FileCopy(
-        objects, ids, clock, read, task.planned_entry, task.compression, task.target_bytes, _DECODED_BYTES_MAX
-    )
+    copying = FileCopy(objects, ids, clock, task, _DECODED_BYTES_MAX)
     records = 0
     last: tuple[SegmentRef, pa.Table] | None = None
     for segment, rows in stored_records(objects, read, offsets=True):
@@ -93,19 +74,7 @@ def copy_newest(objects: ObjectStore, ids: Ids, clock: Clock, task: CompactTask)
         segment, newest = last
         copying.add([segment], newest, [1])
         copying.finish_file()
-    return CompactedFiles(
-        topic=read.topic,
-        topic_id=read.topic_id,
-        partition=read.partition,
-        base_offset=task.base_offset,
-        compaction=task.compaction,
-        planned_entry=task.planned_entry,
-        segments=tuple(copying.segments),
-        replaced_files=task.files,
-        replaced_bytes=task.size_bytes,
-        replaced_records=records,
-        aborted_records=task.aborted_records,
-    )
+    return CompactedFiles(**copying.made(), compaction=task.compaction, replaced_records=records)
 
 
 class _Choice:

@@ -14,17 +14,24 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.topic import table_formats
-from sparktxn.errors import CommandRefused, ViewExpired
+from sparktxn.errors import ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.retryonview import ATTEMPTS, on_a_view
-from sparktxn.maintenance.rewriting.rewritecommand import Place, put_into_effect, replacement
+from sparktxn.maintenance.retryonview import on_a_view
+from sparktxn.maintenance.rewriting.rewritecommand import (
+    Place,
+    added,
+    foreseen,
+    in_attempts,
+    put_into_effect,
+    replacement,
+    rest_is_lost,
+)
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.maintenance.taskrunning import in_other_processes
@@ -111,25 +118,16 @@ def rewrite(
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
     if dry_run:
-        return on_a_view(log, parsed.topics or None, lambda view: _foreseen(plan_tasks(log.objects, view, parsed)))
-    report = RewriteReport(dry_run=False)
+        none = RewriteReport(dry_run=True)
+        return on_a_view(
+            log, parsed.topics or None, lambda view: foreseen(none, plan_tasks(log.objects, view, parsed), "ranges")
+        )
     background = log.background.sibling("sparktxn-rewrite", 1)
     work = partial(_one_by_one, log, background) if run is None else partial(_elsewhere, run, store.options)
     try:
-        for attempt in range(ATTEMPTS):
-            report = _round(log, parsed, replace(report, lost=(), unresolved=0), work)
-            if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
-                break
+        return in_attempts(RewriteReport(dry_run=False), lambda report: _round(log, parsed, report, work))
     finally:
         background.close(0)
-    return report
-
-
-def _foreseen(tasks: Iterable[RewriteTask]) -> RewriteReport:
-    report = RewriteReport(dry_run=True)
-    for task in tasks:
-        report = _counted(report, task)
-    return report
 
 
 def _round(log: Log, settings: RewriteSettings, report: RewriteReport, work: _Work) -> RewriteReport:
@@ -158,7 +156,7 @@ def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteR
     try:
         for done, ends_here in results:
             if done is None:
-                report = replace(report, unresolved=report.unresolved + 1)
+                report = added(report, unresolved=1)
                 continue
             if waiting and not _may_join(waiting, done):
                 report = _applied(log, waiting, report)
@@ -169,7 +167,7 @@ def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteR
                 waiting = []
     except ViewExpired as expired:
         # Tasks are planned one after the other: what is left of this plan is planned again.
-        report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
+        report = rest_is_lost(report, expired)
     return _applied(log, waiting, report) if waiting else report
 
 
@@ -195,31 +193,13 @@ def _one_by_one(
 
 def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:
     """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
-    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, _segments):
+    for some in in_other_processes(run, partial(run_rewrite_task, options=options), tasks, RewrittenFiles):
         for number, done in enumerate(some, 1):
             yield done, number == len(some)
 
 
-def _segments(task: RewriteTask) -> int:
-    return len(task.read.segments)
-
-
-def _task(options: Mapping[str, Any], task: RewriteTask) -> RewrittenFiles:
-    return run_rewrite_task(task, options)
-
-
 def _place(files: RewrittenFiles) -> tuple[int, int, int]:
     return files.topic_id, files.partition, files.base_offset
-
-
-def _counted(report: RewriteReport, task: RewriteTask) -> RewriteReport:
-    return replace(
-        report,
-        ranges=report.ranges + 1,
-        segment_files=report.segment_files + task.files,
-        size_bytes=report.size_bytes + task.size_bytes,
-        aborted_records=report.aborted_records + task.aborted_records,
-    )
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -259,7 +239,7 @@ def apply_rewrite(
     items = arguments.items("rewritten", rewritten, RewrittenFiles)
     report = RewriteReport(dry_run=False)
     for joined in _joined(items):
-        report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, joined, report)
+        report = added(report, unresolved=1) if is_time_up() else _applied(log, joined, report)
     return report
 
 
@@ -287,21 +267,9 @@ def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:
 
 def _applied(log: Log, files: Sequence[RewrittenFiles], report: RewriteReport) -> RewriteReport:
     """Replace the range of `files`, and return the report with what came of it."""
-    outcome = put_into_effect(log, lambda: [_command(log, files)])
-    if isinstance(outcome, CommandRefused):
-        return replace(report, lost=(*report.lost, LostRace(_about(files[0]), outcome.error.str())))
-    if not outcome:
-        return replace(report, unresolved=report.unresolved + 1)
-    sizes = {name: size for each in files for name, size in each.files().items()}
-    return replace(
-        report,
-        ranges=report.ranges + 1,
-        segment_files=report.segment_files + sum(each.replaced_files for each in files),
-        size_bytes=report.size_bytes + sum(each.replaced_bytes for each in files),
-        new_files=report.new_files + len(sizes),
-        new_size_bytes=report.new_size_bytes + sum(sizes.values()),
-        aborted_records=report.aborted_records + sum(each.aborted_records for each in files),
-    )
+    first = files[0]
+    about = f"partition {first.partition} of topic {first.topic!r} from offset {first.base_offset}"
+    return put_into_effect(log, lambda: [_command(log, files)], files, about, report, ranges=1)
 
 
 def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
@@ -313,8 +281,3 @@ def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
         # The next version of the table asks for them.
         keep_manifest(log.objects, names.partition_folder(*place), command.run, segments)
     return command
-
-
-def _about(item: RewrittenFiles | RewriteTask) -> str:
-    where = item if isinstance(item, RewrittenFiles) else item.read
-    return f"partition {where.partition} of topic {where.topic!r} from offset {item.base_offset}"

@@ -1,21 +1,31 @@
-"""The command that puts new files in the place of a range's segments: that of rewrites, and of compactions."""
+"""What rewrites and compactions share: tasks elsewhere, attempts, the command that replaces segments, its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
+from msgspec.structs import replace
+
+from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.log.log import Log
+from sparktxn.maintenance.proposals import LostRace
+from sparktxn.maintenance.retryonview import ATTEMPTS
+from sparktxn.maintenance.rewriting.compactplan import CompactTask
+from sparktxn.maintenance.rewriting.rewritefiles import NewFiles
+from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import is_time_up
 from sparktxn.values.structs import Compaction, ManifestRef, SegmentRef
 
-__all__ = ["Place", "put_into_effect", "replacement"]
+__all__ = ["Place", "added", "foreseen", "in_attempts", "put_into_effect", "replacement", "rest_is_lost"]
+
+Report = TypeVar("Report", bound=Any)
+"""A `RewriteReport` or a `CompactReport`."""
 
 
 class Place(NamedTuple):
@@ -78,11 +88,23 @@ def replacement(
     )
 
 
-def put_into_effect(log: Log, make: Callable[[], Sequence[Rewrite]]) -> bool | CommandRefused:
-    """Make commands and submit them as one list.
+def put_into_effect(
+    log: Log,
+    make: Callable[[], Sequence[Rewrite]],
+    files: Sequence[NewFiles],
+    about: str,
+    report: Report,
+    **counted: int,
+) -> Report:
+    """Make commands, submit them as one list, and return the report with what came of it.
 
-    Returns:
-        True; False if the outcome is not known at the deadline; or why the state refuses them.
+    Args:
+        log: the store.
+        make: makes the commands that name `files`.
+        files: what takes effect.
+        about: names what is lost, if the state refuses the commands.
+        report: what was done before. What has no known outcome at the deadline is unresolved.
+        counted: what the report counts more, apart from files and aborted records.
 
     Raises:
         StoreUnavailable: the store did not take them, or a manifest, before the deadline.
@@ -90,11 +112,50 @@ def put_into_effect(log: Log, make: Callable[[], Sequence[Rewrite]]) -> bool | C
     try:
         log.submit(make())
     except CommandRefused as refused:
-        return refused
+        return added(report, lost=(LostRace(about, refused.error.str()),))
     except OutcomeUnknown:
-        return False
+        return added(report, unresolved=1)
     except StoreUnavailable:
         if not is_time_up():
             raise
-        return False
-    return True
+        return added(report, unresolved=1)
+    sizes = {segment.name: segment.size_bytes for each in files for segment in each.segments}
+    return added(
+        report,
+        segment_files=sum(each.replaced_files for each in files),
+        size_bytes=sum(each.replaced_bytes for each in files),
+        new_files=len(sizes),
+        new_size_bytes=sum(sizes.values()),
+        aborted_records=sum(each.aborted_records for each in files),
+        **counted,
+    )
+
+
+def in_attempts(report: Report, work: Callable[[Report], Report]) -> Report:
+    """Let `work` plan and do what there is, up to three times while others come first; return the report of all.
+
+    What is left of a plan whose view a vacuum passes is lost too: it is planned again.
+    """
+    for _ in range(ATTEMPTS):
+        report = work(replace(report, lost=(), unresolved=0))
+        if not report.lost or report.unresolved:
+            break
+    return report
+
+
+def rest_is_lost(report: Report, expired: ViewExpired) -> Report:
+    """Return the report of a plan whose view a vacuum has passed."""
+    return added(report, lost=(LostRace("what is left of the plan", str(expired)),))
+
+
+def foreseen(report: Report, tasks: Iterable[RewriteTask | CompactTask], count: str) -> Report:
+    """Return the report of a dry run, in which each task is one more of what `count` names."""
+    for task in tasks:
+        files = {"segment_files": task.files, "size_bytes": task.size_bytes, "aborted_records": task.aborted_records}
+        report = added(report, **files, **{count: 1})
+    return report
+
+
+def added(report: Report, **more: Any) -> Report:
+    """Return the report with more of what it counts, or lists."""
+    return replace(report, **{name: getattr(report, name) + each for name, each in more.items()})

@@ -11,6 +11,7 @@ from msgspec import Struct
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.segment import checksum
+from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
 from sparktxn.maintenance.rewriting.segmentwriter import SegmentWriter
 from sparktxn.objectstore.contract import ObjectStore
@@ -18,29 +19,27 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
-from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.storedrecords import stored_blocks
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
-__all__ = ["FileCopy", "RewrittenFiles", "copy_records", "run_rewrite_task"]
+__all__ = ["FileCopy", "NewFiles", "RewrittenFiles", "copy_records", "run_rewrite_task"]
 
 _DECODED_BYTES_MAX: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = OBJECT_SIZE_MAX - (1 << 20)
 
 
-class RewrittenFiles(Struct, frozen=True):
-    """What a task of a rewrite has uploaded: files that no entry names yet. It is picklable.
+class NewFiles(Struct, frozen=True):
+    """What a task has uploaded: files that no entry names yet. It is picklable.
 
-    `segments` are those of the range from `base_offset` to `end_offset`, in offset order, as parts of the new files.
+    `segments` are what is left from `base_offset` on, in offset order, as parts of the new files.
     """
 
     topic: str
     topic_id: int
     partition: int
     base_offset: int
-    end_offset: int
     planned_entry: int
     segments: tuple[RewrittenSegment, ...]
     replaced_files: int
@@ -50,6 +49,12 @@ class RewrittenFiles(Struct, frozen=True):
     def files(self) -> dict[str, int]:
         """Return the sizes of the new files by their names in the partition's folder."""
         return {segment.name: segment.size_bytes for segment in self.segments}
+
+
+class RewrittenFiles(NewFiles, frozen=True):
+    """What a task of a rewrite has uploaded, of the range that ends before `end_offset`."""
+
+    end_offset: int
 
 
 def run_rewrite_task(task: RewriteTask, options: Mapping[str, Any] | None = None) -> RewrittenFiles:
@@ -86,16 +91,7 @@ def copy_records(
         background: encodes row groups while records are read.
         rest: called after each block of segments, some dozens or a part of a file; what it raises ends the task.
     """
-    copying = FileCopy(
-        objects,
-        ids,
-        clock,
-        task.read,
-        task.planned_entry,
-        task.compression,
-        task.target_bytes,
-        background=background,
-    )
+    copying = FileCopy(objects, ids, clock, task, background=background)
     for segments, rows in stored_blocks(objects, task.read, offsets=True):
         segments, rows, counts = _from_start(segments, rows, task.read.start_offset)
         if segments:
@@ -104,18 +100,7 @@ def copy_records(
         if rest is not None:
             rest()
     copying.finish_file()
-    return RewrittenFiles(
-        topic=task.read.topic,
-        topic_id=task.read.topic_id,
-        partition=task.read.partition,
-        base_offset=task.base_offset,
-        end_offset=task.end_offset,
-        planned_entry=task.planned_entry,
-        segments=tuple(copying.segments),
-        replaced_files=task.files,
-        replaced_bytes=task.size_bytes,
-        aborted_records=task.aborted_records,
-    )
+    return RewrittenFiles(**copying.made(), end_offset=task.end_offset)
 
 
 def _from_start(segments: Sequence[SegmentRef], rows: Any, start: int) -> tuple[Sequence[SegmentRef], Any, Any]:
@@ -144,10 +129,7 @@ class FileCopy:
         objects: the store.
         ids: for the unique names of files.
         clock: for the waits between attempts.
-        read: the topic and the partition.
-        planned_entry: the entry that the files are born at.
-        compression: the topic's setting ``compression.type``.
-        target_bytes: about how large a file becomes.
+        task: what is copied: the files are born at its entry, and become about as large as it says.
         decoded_bytes_max: what a file may take in memory, decoded; a segment that takes more is alone in its file.
         background: encodes row groups while the caller adds segments; None: `add` does.
     """
@@ -157,23 +139,17 @@ class FileCopy:
         objects: ObjectStore,
         ids: Ids,
         clock: Clock,
-        read: ReadTask,
-        planned_entry: int,
-        compression: str,
-        target_bytes: int,
+        task: RewriteTask | CompactTask,
         decoded_bytes_max: int = _DECODED_BYTES_MAX,
         background: Background | None = None,
     ) -> None:
         self._objects = objects
         self._ids = ids
         self._clock = clock
-        self._read = read
-        self._planned_entry = planned_entry
-        self._compression = compression
-        self._target_bytes = target_bytes
+        self._task = task
         self._decoded_bytes_max = decoded_bytes_max
         self._background = background
-        self._writer = SegmentWriter(compression, background)
+        self._writer = SegmentWriter(task.compression, background)
         self._parts: list[_Part] = []
         self.segments: list[RewrittenSegment] = []
 
@@ -197,7 +173,7 @@ class FileCopy:
         row_bytes = size_bytes / rows.num_rows
         first = end = expected_bytes = 0
         for place, segment in enumerate(segments):
-            if self._parts and self._writer.expected_bytes + expected_bytes >= self._target_bytes:
+            if self._parts and self._writer.expected_bytes + expected_bytes >= self._task.target_bytes:
                 self._write(rows.slice(first, end - first), expected_bytes)
                 self.finish_file()
                 first, expected_bytes = end, 0
@@ -225,7 +201,7 @@ class FileCopy:
             return
         records = self._writer.record_count
         data = self._writer.finish()
-        read = self._read
+        read = self._task.read
         if len(data) > OBJECT_SIZE_MAX:
             first, last = self._parts[0].segment, self._parts[-1].segment
             raise CommandRefused(
@@ -234,14 +210,29 @@ class FileCopy:
                 f"{read.topic!r} take {len(data)} bytes as one Parquet file: expected at most {OBJECT_SIZE_MAX}; set "
                 "the topic's compression.type to zstd",
             )
-        file_name = names.merged_segment_file(self._planned_entry, self._ids.token())
+        file_name = names.merged_segment_file(self._task.planned_entry, self._ids.token())
         name = names.segment(read.topic, read.topic_id, read.partition, file_name)
         if put_until_stored(self._objects, name, data, self._clock) != data:
             raise DamagedObject(name, "it holds other bytes than were put under this unique name")
         crc = checksum(data)
         self.segments += [_placed(part, file_name, len(data), crc, records) for part in self._parts]
         self._parts = []
-        self._writer = SegmentWriter(self._compression, self._background)
+        self._writer = SegmentWriter(self._task.compression, self._background)
+
+    def made(self) -> dict[str, Any]:
+        """Return the members of `NewFiles`."""
+        task, read = self._task, self._task.read
+        return {
+            "topic": read.topic,
+            "topic_id": read.topic_id,
+            "partition": read.partition,
+            "base_offset": task.base_offset,
+            "planned_entry": task.planned_entry,
+            "segments": tuple(self.segments),
+            "replaced_files": task.files,
+            "replaced_bytes": task.size_bytes,
+            "aborted_records": task.aborted_records,
+        }
 
 
 def _placed(part: _Part, file_name: str, size_bytes: int, crc: str, file_records: int) -> RewrittenSegment:
