@@ -7,26 +7,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from sparktxn.tableformats.columntypes import DELTA_LOCAL_TIME, names_of
+
 __all__ = ["has_local_times", "schema_string"]
-
-_LOCAL_TIME: Final = "timestamp_ntz"
-
-_PRIMITIVES: Final[dict[pa.DataType, str]] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    # The store's own column has milliseconds. Delta has one type of instants, whose files may have either.
-    pa.timestamp("ms", tz="UTC"): "timestamp",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-    pa.timestamp("us"): _LOCAL_TIME,
-}
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -50,7 +33,8 @@ def _holds_local_time(data_type: pa.DataType) -> bool:
         return _holds_local_time(data_type.key_type) or _holds_local_time(data_type.item_type)
     if pa.types.is_nested(data_type):
         return any(_holds_local_time(data_type.field(index).type) for index in range(data_type.num_fields))
-    return _PRIMITIVES.get(data_type) == _LOCAL_TIME
+    names = names_of(data_type)
+    return names is not None and names.delta == DELTA_LOCAL_TIME
 
 
 def _struct(fields: list[pa.Field]) -> dict[str, Any]:
@@ -62,16 +46,13 @@ def _field(field: pa.Field) -> dict[str, Any]:
 
 
 def _type(data_type: pa.DataType) -> str | dict[str, Any]:
-    name = _PRIMITIVES.get(data_type)
-    if name is not None:
-        return name
-    if pa.types.is_decimal(data_type):
-        return f"decimal({data_type.precision},{data_type.scale})"
+    names = names_of(data_type)
+    if names is not None:
+        return names.delta
     if pa.types.is_list(data_type):
         item = data_type.value_field
         return {"type": "array", "elementType": _type(item.type), "containsNull": item.nullable}
     if pa.types.is_map(data_type):
         types = {"keyType": _type(data_type.key_type), "valueType": _type(data_type.item_type)}
         return {"type": "map", **types, "valueContainsNull": data_type.item_field.nullable}
-    assert pa.types.is_struct(data_type), f"no topic has columns of type {data_type}"
     return _struct([data_type.field(index) for index in range(data_type.num_fields)])

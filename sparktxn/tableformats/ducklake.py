@@ -17,6 +17,7 @@ from uuid import UUID, uuid5
 import pyarrow as pa
 
 from sparktxn.format.names import PARTITION_COLUMN
+from sparktxn.tableformats.columntypes import names_of
 from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
 
 __all__ = ["OFFSET_BITS", "catalog"]
@@ -92,23 +93,6 @@ _NO_MORE: Final = """
 CREATE TRIGGER ducklake_exported BEFORE INSERT ON ducklake_snapshot BEGIN
 SELECT RAISE(ABORT, 'the catalog is an export of a store: only its topics can be written'); END
 """
-
-_PRIMITIVES: Final[dict[pa.DataType, str]] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int8",
-    pa.int16(): "int16",
-    pa.int32(): "int32",
-    pa.int64(): "int64",
-    pa.float32(): "float32",
-    pa.float64(): "float64",
-    pa.string(): "varchar",
-    pa.binary(): "blob",
-    pa.date32(): "date",
-    # The store's own column has milliseconds, which DuckDB reads as microseconds.
-    pa.timestamp("ms", tz="UTC"): "timestamptz",
-    pa.timestamp("us", tz="UTC"): "timestamptz",
-    pa.timestamp("us"): "timestamp",
-}
 
 
 def catalog(versions: Sequence[TableVersion], data_path: str) -> bytes:
@@ -214,16 +198,13 @@ def _columns(field: pa.Field, ids: Iterator[int], parent: int | None, source: st
 
 
 def _type(data_type: pa.DataType) -> str:
-    name = _PRIMITIVES.get(data_type)
-    if name is not None:
-        return name
-    if pa.types.is_decimal(data_type):
-        return f"decimal({data_type.precision},{data_type.scale})"
+    names = names_of(data_type)
+    if names is not None:
+        return names.ducklake
     if pa.types.is_list(data_type):
         return "list"
     if pa.types.is_map(data_type):
         return "map"
-    assert pa.types.is_struct(data_type), f"no topic has columns of type {data_type}"
     return "struct"
 
 

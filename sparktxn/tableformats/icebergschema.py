@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from sparktxn.tableformats.columntypes import names_of
 from sparktxn.tableformats.version import table_schema
 from sparktxn.values.fieldtypes import Columns
 
@@ -22,24 +23,6 @@ TIMESTAMP_ID: Final = 1
 OFFSET_ID: Final = 2
 PARTITION_ID: Final = 3
 _FIRST_DECLARED_ID: Final = 4
-
-_PRIMITIVES: Final[dict[pa.DataType, str]] = {
-    pa.bool_(): "boolean",
-    # Iceberg has no shorter integers.
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    # The store's own column has milliseconds. Iceberg has microseconds, and readers convert.
-    pa.timestamp("ms", tz="UTC"): "timestamptz",
-    pa.timestamp("us", tz="UTC"): "timestamptz",
-    pa.timestamp("us"): "timestamp",
-}
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
@@ -92,18 +75,15 @@ def _field(field: pa.Field, ids: Iterator[int]) -> dict[str, Any]:
 
 
 def _type(data_type: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
-    name = _PRIMITIVES.get(data_type)
-    if name is not None:
-        return name
-    if pa.types.is_decimal(data_type):
-        return f"decimal({data_type.precision}, {data_type.scale})"
+    names = names_of(data_type)
+    if names is not None:
+        return names.iceberg
     if pa.types.is_list(data_type):
         return {"type": "list", **_nested("element", data_type.value_field, ids)}
     if pa.types.is_map(data_type):
         key = _nested("key", data_type.key_field, ids)
         del key["key-required"]  # keys always are
         return {"type": "map", **key, **_nested("value", data_type.item_field, ids)}
-    assert pa.types.is_struct(data_type), f"no topic has columns of type {data_type}"
     fields = [data_type.field(index) for index in range(data_type.num_fields)]
     return {"type": "struct", "fields": [_field(field, ids) for field in fields]}
 
