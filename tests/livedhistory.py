@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparktxn import Store, read_arrow
-from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.maintenance import publish_tables, vacuum, verify
 from sparktxn.producer import PreparedTransaction, Producer
 from sparktxn.tableformats.version import table_schema
 from sparktxn.testing.clocks import ManualClock
-from tests.mergedhistory import OPTIONS, PARTITIONS, TYPED, MergedHistory, columns_of
+from tests.mergedhistory import OPTIONS, PARTITIONS, TYPED
+from tests.tablehistory import NAMES, TableHistory
 
 __all__ = ["LivedHistory", "Version", "check_whole", "lived", "place_of", "wrong_versions"]
 
-_NAMES: Final = {"_partition": PARTITION_COLUMN, "partition": PARTITION_COLUMN}
 _NOW: Final = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 
 
@@ -37,15 +35,12 @@ class Version(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-class LivedHistory(MergedHistory):
-    """A history whose topics are Delta and Iceberg tables; `versions` are those of their tables."""
-
-    settings = MappingProxyType({"table.formats": "delta,iceberg"})
+class LivedHistory(TableHistory):
+    """A history whose topics are published; `versions` are those of their tables."""
 
     def __init__(self, store: Store, seed: int) -> None:
         super().__init__(store, seed)
         self.versions: list[Version] = []
-        self.topics = {topic.name: topic.topic_id for topic in store.topics()}
         self._middle_ms = 0
         self._prepared: tuple[str, Producer, PreparedTransaction] | None = None
 
@@ -71,11 +66,7 @@ class LivedHistory(MergedHistory):
 
     def forget(self) -> None:
         """Publish versions from which on younger ones alone can be read, and have a vacuum delete the older ones."""
-        for topic in self.topics:
-            change = ConfigEntry("table.history.ms", "0", incremental_operation=AlterConfigOpType.SET)
-            resource = ConfigResource("topic", topic, incremental_configs=[change])
-            for future in self.admin.incremental_alter_configs([resource]).values():
-                future.result()
+        self.keep_history(self.topics, 0)
         self.finish()
         log = self.store.log
         clock, log.clock = log.clock, ManualClock(self._middle_ms / 1000)
@@ -129,12 +120,10 @@ class LivedHistory(MergedHistory):
         declared = next(each.schema for each in self.store.topics() if each.name == topic)
         names = set(table_schema(declared).names)
         read = read_arrow(self.store, topic, as_of=entry).read_all().to_pylist()
-        found = [{_NAMES.get(name, name): value for name, value in row.items()} for row in read]
+        found = [{NAMES.get(name, name): value for name, value in row.items()} for row in read]
         rows = sorted(({name: row[name] for name in names} for row in found), key=place_of)
-        columns = [name for name in columns_of(topic, self.seen[entry]) if "entry" not in name]
-        place = 2  # of the entry that committed a row, which no file has
-        expected = [(*row[:place], *row[place + 1 :]) for row in self.expected(topic, entry)]
-        assert [tuple(row[_NAMES.get(name, name)] for name in columns) for row in rows] == expected
+        columns, expected = self.in_files(topic, entry)
+        assert [tuple(row[NAMES.get(name, name)] for name in columns) for row in rows] == expected
         return rows
 
     def _prepare(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,6 @@ def uri(tmp_path: Path) -> str:
         store.create_topic("orders", 1, settings={"table.formats": "iceberg"})
         store.create_topic("plain", 1)
     return address
-
-
-@pytest.fixture
-def producer(uri: str) -> Iterator[Producer]:
-    with Producer({"bootstrap.servers": uri, "transactional.id": "writer"}) as producer:
-        producer.init_transactions()
-        yield producer
 
 
 def write(producer: Producer, *ids: int, commit: bool = True) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,13 +33,6 @@ def uri(tmp_path: Path) -> str:
         for name in ("orders", "empty", "other"):
             store.create_topic(name, 2)
     return address
-
-
-@pytest.fixture
-def producer(uri: str) -> Iterator[Producer]:
-    with Producer({"bootstrap.servers": uri, "transactional.id": "writer"}) as producer:
-        producer.init_transactions()
-        yield producer
 
 
 def write(producer: Producer, *ids: int, commit: bool = True) -> None:

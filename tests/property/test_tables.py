@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import polars
@@ -13,18 +12,15 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from sparktxn import Store
-from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.maintenance import vacuum, verify
 from sparktxn.maintenance.publishing.publish import PublishedTable, publish_tables
 from tests.compatibility.independent_reader import StoreReader
 from tests.compatibility.independent_replay import key_of
 from tests.deltareader import DeltaVersions
 from tests.icebergreader import IcebergVersions
-from tests.mergedhistory import COLUMNS, DAY_MS, OPTIONS, TYPED, MergedHistory, Row, columns_of
+from tests.mergedhistory import COLUMNS, DAY_MS, OPTIONS, TYPED, Row
 from tests.seeds import seed_of
-
-NAMES: Final = {"_partition": "kafka_partition", "partition": "kafka_partition"}
-"""What the model's columns are called in a table."""
+from tests.tablehistory import NAMES, TableHistory
 
 
 class Published(NamedTuple):
@@ -35,16 +31,13 @@ class Published(NamedTuple):
     entry: int
 
 
-class PublishedHistory(MergedHistory):
+class PublishedHistory(TableHistory):
     """A history whose topics are published in between; `versions` are those of their tables."""
-
-    settings = MappingProxyType({"table.formats": "delta,iceberg"})
 
     def __init__(self, store: Store, seed: int) -> None:
         super().__init__(store, seed)
         self.versions: list[Published] = []
         self.vacuumed = 0
-        self.topics = {topic.name: topic.topic_id for topic in store.topics()}
 
     def step(self) -> None:
         super().step()
@@ -57,22 +50,16 @@ class PublishedHistory(MergedHistory):
     def vacuum(self) -> None:
         """Shorten the history of some tables, and delete what may go; the versions that are promised stay whole."""
         short = self.random.sample([*COLUMNS], self.random.randrange(len(COLUMNS) + 1))
-        self._keep_history(short, 0)
+        self.keep_history(short, 0)
         self.publish()
         vacuum(self.store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
-        self._keep_history(short, DAY_MS)
+        self.keep_history(short, DAY_MS)
         with self.store.log.known() as state:
             first = {table.name: table.kept[0].version for table in state.tables()}
         promised = [each for each in self.versions if each.version >= first[each.topic]]
         self.vacuumed += len(self.versions) - len(promised)
         self.versions = promised
         self.check(promised)
-
-    def _keep_history(self, topics: list[str], history_ms: int) -> None:
-        for topic in topics:
-            entry = ConfigEntry("table.history.ms", str(history_ms), incremental_operation=AlterConfigOpType.SET)
-            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-            self.admin.incremental_alter_configs([resource])[resource].result()
 
     def publish(self) -> None:
         """Publish one topic or both, and check what engines read."""
@@ -94,10 +81,7 @@ class PublishedHistory(MergedHistory):
 
     def check(self, versions: list[Published]) -> None:
         for each in versions:
-            columns = [name for name in columns_of(each.topic, self.seen[each.entry]) if "entry" not in name]
-            rows = self.expected(each.topic, each.entry)
-            place = 2  # of the entry that committed a row, which no file has
-            expected = [(*row[:place], *row[place + 1 :]) for row in rows]
+            columns, expected = self.in_files(each.topic, each.entry)
             folder = Path(self.store.uri) / "topics" / f"{each.topic}-{self.topics[each.topic]}"
             assert by_delta_rs(folder, each.version, columns) == expected, each
             assert by_polars(folder, each.version, columns) == expected, each
