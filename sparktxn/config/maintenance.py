@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparktxn.config.settings import parse_settings, setting, settings_of, values_by_field
+from sparktxn.config.settings import Settings, setting, settings_of
 from sparktxn.config.values import integer, text
 from sparktxn.errors import ConfigurationError
 
@@ -41,8 +40,10 @@ def _none_if_never(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepSettings:
+class SweepSettings(Settings):
     """The settings of a sweep."""
+
+    of = "sweep"
 
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
@@ -64,22 +65,15 @@ class SweepSettings:
         convert=_none_if_never,
     )
 
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> SweepSettings:
-        """Return the settings of `given`, which holds only names of SWEEP_SETTINGS.
-
-        Raises:
-            ConfigurationError: a name or a value is wrong.
-        """
-        return cls(**values_by_field(cls, parse_settings(SWEEP_SETTINGS, given, "sweep")))
-
 
 SWEEP_SETTINGS: Final = settings_of(SweepSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VacuumSettings:
+class VacuumSettings(Settings):
     """The settings of a vacuum."""
+
+    of = "vacuum"
 
     retention_ms: int = setting(
         "vacuum.retention.ms",
@@ -106,15 +100,6 @@ class VacuumSettings:
         "After how long a vacuum lists all objects of topics again. Those in between list what is new, and know from the log what is no longer needed; 0: all list everything.",
     )
 
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> VacuumSettings:
-        """Return the settings of `given`, which holds only names of VACUUM_SETTINGS.
-
-        Raises:
-            ConfigurationError: a name or a value is wrong.
-        """
-        return cls(**values_by_field(cls, parse_settings(VACUUM_SETTINGS, given, "vacuum")))
-
 
 VACUUM_SETTINGS: Final = settings_of(VacuumSettings)
 
@@ -138,8 +123,10 @@ def _numbers(value: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewriteSettings:
+class RewriteSettings(Settings):
     """The settings of a rewrite."""
+
+    of = "rewrite"
 
     topics: tuple[str, ...] = setting(
         "rewrite.topics",
@@ -174,22 +161,15 @@ class RewriteSettings:
         "Segments with a record that is younger than this, by the newest entry's time, are left as they are.",
     )
 
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> RewriteSettings:
-        """Return the settings of `given`, which holds only names of REWRITE_SETTINGS.
-
-        Raises:
-            ConfigurationError: a name or a value is wrong.
-        """
-        return cls(**values_by_field(cls, parse_settings(REWRITE_SETTINGS, given, "rewrite")))
-
 
 REWRITE_SETTINGS: Final = settings_of(RewriteSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactSettings:
+class CompactSettings(Settings):
     """The settings of a compaction by key."""
+
+    of = "compact"
 
     topics: tuple[str, ...] = setting(
         "compact.topics",
@@ -210,15 +190,6 @@ class CompactSettings:
         integer(65_536, 2**30),
         "How many bytes the keys of one partition may take in memory, about. Where they take more, the records' keys are read several times.",
     )
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> CompactSettings:
-        """Return the settings of `given`, which holds only names of COMPACT_SETTINGS.
-
-        Raises:
-            ConfigurationError: a name or a value is wrong.
-        """
-        return cls(**values_by_field(cls, parse_settings(COMPACT_SETTINGS, given, "compact")))
 
 
 COMPACT_SETTINGS: Final = settings_of(CompactSettings)

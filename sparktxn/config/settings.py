@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sparktxn.config.values import Parser
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = ["Setting", "parse_settings", "setting", "settings_of", "values_by_field"]
+__all__ = ["Setting", "Settings", "parse_settings", "setting", "settings_of", "values_by_field"]
 
 _SETTING: Final = "setting"
 
@@ -57,6 +57,21 @@ def setting(
     """Return a dataclass field that holds the setting's value; see `Setting` for the arguments."""
     known = Setting(name, default, parse, meaning, aliases, convert)
     return dataclasses.field(default=known.converted(default), metadata={_SETTING: known})
+
+
+class Settings:
+    """A group of settings that are given by their names alone; `of` names it in errors."""
+
+    of: ClassVar[str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings of `given`, which holds only names of the group's.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong.
+        """
+        return cls(**values_by_field(cls, parse_settings(settings_of(cls), given, cls.of)))
 
 
 def settings_of(group: type[Any]) -> tuple[Setting, ...]:

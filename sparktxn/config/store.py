@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparktxn.config.settings import parse_settings, setting, settings_of, values_by_field
+from sparktxn.config.settings import Settings, setting, settings_of
 from sparktxn.config.values import boolean, integer
 
 __all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
@@ -15,8 +15,10 @@ STORAGE_PREFIX: Final = "storage."
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreSettings:
+class StoreSettings(Settings):
     """The settings of a handle."""
+
+    of = "store"
 
     fsync: bool = setting(
         "store.fsync", True, boolean, "On a local disk: wait until segments, entries and their folders are on the disk."
@@ -75,15 +77,6 @@ class StoreSettings:
         integer(1_000, 2**53),
         "How far a writer's clock may be from the store's, in either direction; a writer that is further off writes nothing.",
     )
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> StoreSettings:
-        """Return the settings of `given`, which holds only names of STORE_SETTINGS.
-
-        Raises:
-            ConfigurationError: a name or a value is wrong.
-        """
-        return cls(**values_by_field(cls, parse_settings(STORE_SETTINGS, given, "store")))
 
 
 STORE_SETTINGS: Final = settings_of(StoreSettings)

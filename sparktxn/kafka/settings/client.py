@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
-from sparktxn.config.settings import Setting, setting
+from sparktxn.config.settings import Setting, setting, settings_of, values_by_field
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
 from sparktxn.config.values import text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
 
-__all__ = ["SortedSettings", "address_setting", "none_if_empty", "settings_of_keywords", "sort_settings"]
+__all__ = ["ClientSettings", "SortedSettings", "none_if_empty", "settings_of_keywords", "sort_settings"]
 
 _ADDRESS: Final = "bootstrap.servers"
 _EXPECTED_ADDRESS: Final = "the store's address, such as /data/log or s3://bucket/prefix"
-
-
-def address_setting() -> Any:
-    """Return the dataclass field of the store's address, which all clients share."""
-    return setting(
-        _ADDRESS,
-        "",
-        text,
-        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
-        aliases=("store.uri", "metadata.broker.list"),
-    )
 
 
 def none_if_empty(value: str) -> str | None:
@@ -84,3 +74,45 @@ def sort_settings(
         if not values[name]:
             raise ConfigurationError(f'Failed to create {client}: "{name}" must be configured: {expected}')
     return SortedSettings(values, named, store_options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """The settings that all clients share. `store_options` are for Store.open.
+
+    `client` names the client in errors, and `required` are settings that must have a value, with what is expected.
+    """
+
+    client: ClassVar[str]
+    required: ClassVar[Mapping[str, str]] = {}
+
+    uri: str = setting(
+        _ADDRESS,
+        "",
+        text,
+        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
+        aliases=("store.uri", "metadata.broker.list"),
+    )
+    store_options: dict[str, Any] = field(default_factory=StoreOptions)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings of `given`, whose names are dotted.
+
+        Names of librdkafka's that have no meaning here are accepted and change nothing.
+
+        Raises:
+            ConfigurationError: a name is unknown, a value is wrong or contradicts another, or one that is required is
+                missing, such as the store's address.
+        """
+        values, explicit, store_options = sort_settings(settings_of(cls), given, cls.client, cls.required)
+        cls.check(values, explicit)
+        return cls(**values_by_field(cls, values), store_options=store_options)
+
+    @classmethod
+    def check(cls, values: Mapping[str, Any], explicit: Set[str]) -> None:
+        """Refuse `values` that contradict each other; `explicit` are those that were given.
+
+        Raises:
+            ConfigurationError: they do.
+        """

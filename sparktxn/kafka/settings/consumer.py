@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from sparktxn.config.settings import setting, settings_of, values_by_field
-from sparktxn.config.store import StoreOptions
+from sparktxn.config.settings import setting, settings_of
 from sparktxn.config.values import boolean, choice, function, identifier, integer, refusal, text
-from sparktxn.kafka.settings.client import address_setting, none_if_empty, sort_settings
+from sparktxn.kafka.settings.client import ClientSettings, none_if_empty
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
 
@@ -48,10 +48,12 @@ def _names(strategies: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerSettings:
-    """The settings of a consumer. `store_options` are for Store.open."""
+class ConsumerSettings(ClientSettings):
+    """The settings of a consumer."""
 
-    uri: str = address_setting()
+    client = "consumer"
+    required = MappingProxyType({"group.id": "the consumer group's name"})
+
     client_id: str = setting("client.id", "rdkafka", text, "The client's name, which describe_consumer_groups shows.")
     group_id: str = setting(
         "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
@@ -168,7 +170,6 @@ class ConsumerSettings:
         "Called with (KafkaError or None, [TopicPartition]) inside poll() after an offset commit.",
         aliases=("offset_commit_cb",),
     )
-    store_options: dict[str, Any] = field(default_factory=StoreOptions)
 
     @property
     def is_classic(self) -> bool:
@@ -191,19 +192,6 @@ class ConsumerSettings:
     def isolation(self) -> Literal["read_committed", "read_uncommitted"]:
         """``read_committed`` or ``read_uncommitted``."""
         return "read_committed" if self.read_committed else "read_uncommitted"
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> ConsumerSettings:
-        """Return the settings of `given`, whose names are dotted.
-
-        Names of librdkafka's that have no meaning here are accepted and change nothing.
-
-        Raises:
-            ConfigurationError: a name is unknown, a value is wrong, or group.id or the store's address is missing.
-        """
-        required = {"group.id": "the consumer group's name"}
-        values, _, store_options = sort_settings(CONSUMER_SETTINGS, given, "consumer", required)
-        return cls(**values_by_field(cls, values), store_options=store_options)
 
 
 CONSUMER_SETTINGS: Final = settings_of(ConsumerSettings)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from sparktxn.config.settings import setting, settings_of, values_by_field
-from sparktxn.config.store import StoreOptions
+from sparktxn.config.settings import setting, settings_of
 from sparktxn.config.values import boolean, choice, integer
-from sparktxn.kafka.settings.client import address_setting, sort_settings
+from sparktxn.kafka.settings.client import ClientSettings
 from sparktxn.kafka.settings.producer import PARTITIONERS
 from sparktxn.state.limits import HALF_WAIT_MS_MAX
 
@@ -21,10 +19,11 @@ def _seconds(milliseconds: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfMessageSettings:
-    """The settings of a transactional producer. `store_options` are for Store.open."""
+class HalfMessageSettings(ClientSettings):
+    """The settings of a transactional producer."""
 
-    uri: str = address_setting()
+    client = "transactional producer"
+
     immunity_ms: int = setting(
         "transaction.timeout.ms",
         6_000,
@@ -77,17 +76,6 @@ class HalfMessageSettings:
     partitioner: str = setting(
         "partitioner", PARTITIONERS[0], choice(*PARTITIONERS), "How a message's key chooses its partition."
     )
-    store_options: dict[str, Any] = field(default_factory=StoreOptions)
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> HalfMessageSettings:
-        """Return the settings of `given`, whose names are dotted.
-
-        Raises:
-            ConfigurationError: a name is unknown, a value is wrong, or the store's address is missing.
-        """
-        values, _, store_options = sort_settings(HALF_MESSAGE_SETTINGS, given, "transactional producer")
-        return cls(**values_by_field(cls, values), store_options=store_options)
 
 
 HALF_MESSAGE_SETTINGS: Final = settings_of(HalfMessageSettings)

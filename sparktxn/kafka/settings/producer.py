@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
-from sparktxn.config.settings import setting, settings_of, values_by_field
-from sparktxn.config.store import StoreOptions
+from sparktxn.config.settings import setting, settings_of
 from sparktxn.config.values import boolean, choice, function, identifier, integer, number, text
 from sparktxn.errors import ConfigurationError
-from sparktxn.kafka.settings.client import address_setting, none_if_empty, sort_settings
+from sparktxn.kafka.settings.client import ClientSettings, none_if_empty
 
 __all__ = ["PARTITIONERS", "PRODUCER_SETTINGS", "ProducerSettings"]
 
@@ -50,10 +49,11 @@ def _unlimited_seconds(milliseconds: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerSettings:
-    """The settings of a producer. `store_options` are for Store.open."""
+class ProducerSettings(ClientSettings):
+    """The settings of a producer."""
 
-    uri: str = address_setting()
+    client = "producer"
+
     client_id: str = setting("client.id", "rdkafka", text, "The client's name, for its own log lines.")
     transactional_id: str | None = setting(
         "transactional.id",
@@ -172,49 +172,39 @@ class ProducerSettings:
         function,
         "Called with a KafkaError, inside poll() or flush(), when the producer can only be closed.",
     )
-    store_options: dict[str, Any] = field(default_factory=StoreOptions)
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> ProducerSettings:
-        """Return the settings of `given`, whose names are dotted.
-
-        Names of librdkafka's that have no meaning here are accepted and change nothing.
-
-        Raises:
-            ConfigurationError: a name is unknown, a value is wrong or contradicts another, or the store's address is
-                missing.
-        """
-        values, explicit, store_options = sort_settings(PRODUCER_SETTINGS, given, "producer")
-        _check_idempotence(values, explicit)
-        settings = cls(**values_by_field(cls, values), store_options=store_options)
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings of `given` as `ClientSettings.parse`: no record waits longer than its transaction may."""
+        settings = super().parse(given)
         if settings.transactional_id is None:
             return settings
         transaction_s = settings.transaction_timeout_ms / 1000
         return replace(settings, delivery_timeout_s=min(settings.delivery_timeout_s, transaction_s))
 
+    @classmethod
+    def check(cls, values: Mapping[str, Any], explicit: Set[str]) -> None:
+        """Refuse what librdkafka refuses: explicit settings that contradict idempotence where it was asked for."""
+        asked = "enable.idempotence" in explicit and values["enable.idempotence"]
+        cause = "`transactional.id`" if values["transactional.id"] else "`enable.idempotence=true`"
+        if values["transactional.id"] and "enable.idempotence" in explicit and not asked:
+            raise ConfigurationError("`transactional.id` requires `enable.idempotence=true`")
+        if values["enable.gapless.guarantee"] and "enable.idempotence" in explicit and not asked:
+            raise ConfigurationError("`enable.gapless.guarantee` requires `enable.idempotence=true`")
+        too_long = values["delivery.timeout.ms"] > values["transaction.timeout.ms"]
+        if values["transactional.id"] and "delivery.timeout.ms" in explicit and too_long:
+            raise ConfigurationError(
+                "`message.timeout.ms` must be set <= `transaction.timeout.ms` "
+                f"({values['delivery.timeout.ms']} > {values['transaction.timeout.ms']})"
+            )
+        if not (asked or values["transactional.id"]):
+            return
+        if "acks" in explicit and values["acks"] != -1:
+            raise ConfigurationError(f"`acks` must be set to `all` when {cause} is set")
+        if "max.in.flight.requests.per.connection" in explicit and values["max.in.flight.requests.per.connection"] > 5:
+            raise ConfigurationError(f"`max.in.flight` must be set <= 5 when {cause} is set")
+        if "retries" in explicit and values["retries"] < 1:
+            raise ConfigurationError(f"`retries` must be set >= 1 when {cause} is set")
+
 
 PRODUCER_SETTINGS: Final = settings_of(ProducerSettings)
-
-
-def _check_idempotence(values: Mapping[str, Any], explicit: set[str]) -> None:
-    """Refuse what librdkafka refuses: explicit settings that contradict idempotence where it was asked for."""
-    asked = "enable.idempotence" in explicit and values["enable.idempotence"]
-    cause = "`transactional.id`" if values["transactional.id"] else "`enable.idempotence=true`"
-    if values["transactional.id"] and "enable.idempotence" in explicit and not asked:
-        raise ConfigurationError("`transactional.id` requires `enable.idempotence=true`")
-    if values["enable.gapless.guarantee"] and "enable.idempotence" in explicit and not asked:
-        raise ConfigurationError("`enable.gapless.guarantee` requires `enable.idempotence=true`")
-    too_long = values["delivery.timeout.ms"] > values["transaction.timeout.ms"]
-    if values["transactional.id"] and "delivery.timeout.ms" in explicit and too_long:
-        raise ConfigurationError(
-            "`message.timeout.ms` must be set <= `transaction.timeout.ms` "
-            f"({values['delivery.timeout.ms']} > {values['transaction.timeout.ms']})"
-        )
-    if not (asked or values["transactional.id"]):
-        return
-    if "acks" in explicit and values["acks"] != -1:
-        raise ConfigurationError(f"`acks` must be set to `all` when {cause} is set")
-    if "max.in.flight.requests.per.connection" in explicit and values["max.in.flight.requests.per.connection"] > 5:
-        raise ConfigurationError(f"`max.in.flight` must be set <= 5 when {cause} is set")
-    if "retries" in explicit and values["retries"] < 1:
-        raise ConfigurationError(f"`retries` must be set >= 1 when {cause} is set")
