@@ -1,6 +1,7 @@
 """Check the prose of documents, docstrings, comments and messages: plain words, short sentences, short lines.
 
-In the product also that docstrings of functions begin with an imperative, and that names are of plain words.
+In the product also that docstrings of functions begin with an imperative, and that names, of files too, are of plain
+words.
 
 `make check` runs this file over the repository; `python docs/check_prose.py FILE…` checks some files. Each finding is
 printed as `file:line: what is wrong, and what to write`. Code in Markdown, and names between backquotes, are not prose.
@@ -141,6 +142,13 @@ def findings_in_definitions(text: str, may_be_fragment: bool) -> Iterator[tuple[
                 yield node.lineno, f"{name!r}: a name without {word.lower()!r}"
 
 
+def findings_in_name(path: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, finding) for folders and files of the product whose names have words of the dialect."""
+    for word in re.findall(r"[a-z]+", path.partition("/")[2]):
+        if DIALECT.fullmatch(word):
+            yield 1, f"{path!r}: a name without {word!r}"
+
+
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """Return each sentence with the number of line breaks before it."""
     at = 0
@@ -185,6 +193,7 @@ def findings(name: str, text: str) -> list[tuple[int, str]]:
         pieces = prose_of_python(text, name.startswith(PACKAGES))
         if name.startswith(PRODUCT):
             found += findings_in_definitions(text, name.startswith(FRAGMENTS))
+            found += findings_in_name(name)
     for piece in pieces:
         found += findings_in(piece)
     return sorted(found)

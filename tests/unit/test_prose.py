@@ -57,7 +57,9 @@ FOUND += [
         ("f = lambda beside: 1\n", "beside", "beside"),
     )
 ]
+FOUND.append(("sparktxn/log/look/a.py", "x = 1\n", [(1, "'sparktxn/log/look/a.py': a name without 'look'")]))
 NOT_FOUND = [
+    ("tests/look.py", "x = 1\n"),
     ("a.md", "```\nnobody tells\n```\n"),
     ("a.md", "`nobody` is a name, and [this](https://x/whoever) is a link.\n"),
     ("a.md", f"| `{'x' * 130}` | one cell. Two sentences. |\n"),
