@@ -8,15 +8,34 @@ unknown").
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from sparktxn.errors import StoreUnavailable
 from sparktxn.process.clock import governing_deadline, time_left_s
 
-__all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome", "check_time"]
+__all__ = [
+    "OBJECT_SIZE_MAX",
+    "FolderStore",
+    "ObjectInfo",
+    "ObjectStore",
+    "PutOutcome",
+    "check_time",
+    "checked_data",
+    "checked_object_name",
+    "checked_prefix",
+]
+
+OBJECT_SIZE_MAX: Final = 48 * 1024 * 1024
+"""Above this, clients split a put into parts, where some of them drop the condition."""
+
+# No part is "." or "..", and no file begins with a dot: stores may use such files for their own ends.
+_FOLDERS: Final = r"(?:(?!\.{1,2}/)[A-Za-z0-9._=-]+/)*"
+_OBJECT_NAME = re.compile(_FOLDERS + r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
+_PREFIX = re.compile(_FOLDERS + r"(?!\.{1,2}\Z)[A-Za-z0-9._=-]*")
 
 
 class PutOutcome(Enum):
@@ -114,6 +133,39 @@ class FolderStore(Protocol):
 
     def remove_temporary(self, files: Iterable[str]) -> None:
         """Remove such files; a put that is still at work on one fails without having created anything."""
+
+
+def checked_object_name(name: str) -> str:
+    """Return `name`, if it stays inside the root.
+
+    Raises:
+        ValueError: it is absolute, climbs, ends with a slash, has odd characters, or its file begins with a dot.
+    """
+    if not _OBJECT_NAME.fullmatch(name):
+        raise ValueError(f"object name {name!r} is not a name inside the store")
+    return name
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return `prefix`, if all names that begin with it stay inside the root.
+
+    Raises:
+        ValueError: they would not.
+    """
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError(f"object prefix {prefix!r} is not inside the store")
+    return prefix
+
+
+def checked_data(name: str, data: bytes) -> bytes:
+    """Return `data`, if it can be put in one piece.
+
+    Raises:
+        ValueError: it is empty (some clients then drop the condition) or above OBJECT_SIZE_MAX.
+    """
+    if not 0 < len(data) <= OBJECT_SIZE_MAX:
+        raise ValueError(f"object {name!r} would have {len(data)} bytes: expected 1 to {OBJECT_SIZE_MAX}")
+    return data
 
 
 def check_time(verb: str, what: str) -> None:

@@ -21,9 +21,15 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time
+from sparktxn.objectstore.contract import (
+    ObjectInfo,
+    PutOutcome,
+    check_time,
+    checked_data,
+    checked_object_name,
+    checked_prefix,
+)
 from sparktxn.objectstore.durable import DISK
-from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
 from sparktxn.process.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 
 _HAS_FLOCK: Final[bool] = os.name == "posix"

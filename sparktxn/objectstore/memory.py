@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time
-from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
+from sparktxn.objectstore.contract import (
+    ObjectInfo,
+    PutOutcome,
+    check_time,
+    checked_data,
+    checked_object_name,
+    checked_prefix,
+)
 from sparktxn.process.clock import Clock
 
 __all__ = ["MemoryStore"]

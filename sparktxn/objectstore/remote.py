@@ -26,8 +26,16 @@ from fsspec.asyn import AsyncFileSystem
 
 from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time, no_time
-from sparktxn.objectstore.uri import StoreUri, checked_data, checked_object_name, checked_prefix
+from sparktxn.objectstore.contract import (
+    ObjectInfo,
+    PutOutcome,
+    check_time,
+    checked_data,
+    checked_object_name,
+    checked_prefix,
+    no_time,
+)
+from sparktxn.objectstore.uri import StoreUri
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_deadline
 from sparktxn.process.fork import ForkGuard
 

@@ -1,4 +1,4 @@
-"""A store's address, and the names of the objects below it.
+"""A store's address.
 
 Addresses carry no secrets: credentials are ``storage.*`` settings, so an address may be printed, logged and pickled.
 """
@@ -14,31 +14,17 @@ from sparktxn.errors import ConfigurationError
 __all__ = [
     "FILE",
     "MEMORY",
-    "OBJECT_SIZE_MAX",
     "StoreUri",
     "broker_addresses",
-    "checked_data",
-    "checked_object_name",
-    "checked_prefix",
     "parse_uri",
 ]
 
 FILE: Final = "file"
 MEMORY: Final = "memory"
 
-OBJECT_SIZE_MAX: Final = 48 * 1024 * 1024
-"""Above this, clients split a put into parts, where some of them drop the condition."""
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)", re.DOTALL)
 _LOCATION = re.compile(r"[^/\\?#@%\s]+(?:/[^/\\?#@%\s]+)*")
 _SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs"}
-
-# No part is "." or "..", and no file begins with a dot: stores may use such files for their own ends.
-_FOLDERS: Final = r"(?:(?!\.{1,2}/)[A-Za-z0-9._=-]+/)*"
-_OBJECT_NAME = re.compile(_FOLDERS + r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
-_PREFIX = re.compile(_FOLDERS + r"(?!\.{1,2}\Z)[A-Za-z0-9._=-]*")
-
-
 _BROKER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 
 
@@ -106,36 +92,3 @@ def _bucket_path(scheme: str, rest: str) -> str:
             "storage.key, storage.secret, storage.endpoint_url or storage.account_name"
         )
     return location
-
-
-def checked_object_name(name: str) -> str:
-    """Return `name`, if it stays inside the root.
-
-    Raises:
-        ValueError: it is absolute, climbs, ends with a slash, has odd characters, or its file begins with a dot.
-    """
-    if not _OBJECT_NAME.fullmatch(name):
-        raise ValueError(f"object name {name!r} is not a name inside the store")
-    return name
-
-
-def checked_prefix(prefix: str) -> str:
-    """Return `prefix`, if all names that begin with it stay inside the root.
-
-    Raises:
-        ValueError: they would not.
-    """
-    if not _PREFIX.fullmatch(prefix):
-        raise ValueError(f"object prefix {prefix!r} is not inside the store")
-    return prefix
-
-
-def checked_data(name: str, data: bytes) -> bytes:
-    """Return `data`, if it can be put in one piece.
-
-    Raises:
-        ValueError: it is empty (some clients then drop the condition) or above OBJECT_SIZE_MAX.
-    """
-    if not 0 < len(data) <= OBJECT_SIZE_MAX:
-        raise ValueError(f"object {name!r} would have {len(data)} bytes: expected 1 to {OBJECT_SIZE_MAX}")
-    return data

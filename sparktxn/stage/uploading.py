@@ -13,9 +13,8 @@ from sparktxn.format import names
 from sparktxn.format.decodeguard import TooLarge
 from sparktxn.format.inline import INLINE_BYTES_MAX
 from sparktxn.format.segment import checksum, encode_inline, encode_segment, stored_schema
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.process.clock import Clock, Ids, SystemClock
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic

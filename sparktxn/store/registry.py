@@ -14,7 +14,8 @@ from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
-from sparktxn.objectstore.uri import FILE, checked_object_name, parse_uri
+from sparktxn.objectstore.contract import checked_object_name
+from sparktxn.objectstore.uri import FILE, parse_uri
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time
 from sparktxn.process.dropped import Held, hold

@@ -22,7 +22,7 @@ import pytest
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import ObjectStore, PutOutcome, open_store
-from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
 from sparktxn.process.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 

@@ -21,7 +21,8 @@ from sparktxn.format.checkpoint import CheckpointHead, CheckpointHint
 from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry, StoreDocument
 from sparktxn.format.intent import Intent
-from sparktxn.objectstore.uri import checked_object_name, checked_prefix, parse_uri
+from sparktxn.objectstore.contract import checked_object_name, checked_prefix
+from sparktxn.objectstore.uri import parse_uri
 from sparktxn.store import read_task
 from sparktxn.store.registry import objects_of
 from sparktxn.values.structs import StateRecord

@@ -23,7 +23,7 @@ from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.write import composing, lists
 from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
 from sparktxn.log.write.queue import LISTS_BYTES_MAX
-from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
 from sparktxn.state import machine
 from sparktxn.state.rules import RULES
 from tests.producercommands import ProducerCommands

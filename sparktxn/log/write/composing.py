@@ -18,9 +18,8 @@ from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import WITHDRAWN, Failed, IntentId, Outcome, QueuedList, WaitingList
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.contract import ObjectStore, checked_data
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.objectstore.uri import checked_data
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list

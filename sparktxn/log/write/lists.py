@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Append, Command
 from sparktxn.format.entry import decode_list, encode_list
-from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
 
 __all__ = ["APPENDS_BYTES_MAX", "LIST_BYTES_MAX", "CheckedList", "checked_list"]
 

@@ -14,9 +14,8 @@ from sparktxn.format.segment import checksum
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
 from sparktxn.maintenance.rewriting.segmentwriter import SegmentWriter
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.scan.storedrecords import stored_blocks
