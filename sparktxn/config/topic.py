@@ -21,6 +21,7 @@ __all__ = [
     "setting_text",
     "table_formats",
     "topic_setting",
+    "topic_values",
 ]
 
 
@@ -155,6 +156,14 @@ def topic_setting(settings: Mapping[str, str], name: str) -> Any:
     """Return the parsed value of one topic setting, or its default."""
     setting = _BY_NAME[name]
     return setting.parsed(settings[name]) if name in settings else setting.default
+
+
+def topic_values(settings: Mapping[str, str], *names: str) -> list[Any]:
+    """Return the parsed values of topic settings, or their defaults, in the order of `names`."""
+    asked = [_BY_NAME[name] for name in names]
+    return [
+        setting.parsed(settings[setting.name]) if setting.name in settings else setting.default for setting in asked
+    ]
 
 
 def offsets_retention_ms(store_wide: Mapping[str, str]) -> int:

@@ -28,7 +28,13 @@ from sparktxn.process.fork import ForkGuard
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX, inline_segment, upload_segment
+from sparktxn.stage.uploading import (
+    INLINE_LIST_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    inline_segment,
+    may_be_carried,
+    upload_segment,
+)
 from sparktxn.state.delta import Refusal
 from sparktxn.state.settings import half_rejection
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
@@ -157,7 +163,8 @@ class HalfEngine:
     ) -> StagedSegment | None:
         """Return a segment whose records the entry is to carry; None if they are too large for it."""
         log = self.log
-        if not topic.takes_inline(sum(record.size_bytes() for record in records), log.settings.inline_bytes):
+        size_bytes = sum(record.size_bytes() for record in records)
+        if not may_be_carried(topic, size_bytes, log.settings.inline_bytes):
             return None
         return inline_segment(log.ids, topic, partition, record_table(records), bytes_max)
 

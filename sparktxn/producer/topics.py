@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparktxn.errors import (
     ConfigurationError,
@@ -20,6 +20,7 @@ from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.columnconversion import without_key
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -32,18 +33,25 @@ _READ_TIMEOUT_S: Final = 1.0
 """How long a producer waits for the log, between transactions, to see which of its topics have changed."""
 
 
+class _Known(NamedTuple):
+    """A topic as it was looked up, and its buffer."""
+
+    state: TopicState
+    buffer: TopicBuffer
+
+
 class Topics:
     """Topic buffers by name. What has changed in the log is forgotten, and looked up again when it is written to."""
 
     def __init__(self, settings: ProducerSettings, choice: PartitionChoice) -> None:
         self._settings = settings
         self._choice = choice
-        self._known: dict[str, TopicBuffer] = {}
+        self._known: dict[str, _Known] = {}
 
     def of_records(self) -> dict[object, TopicBuffer]:
         """Return the known topics that take produce()'s records."""
         # A copy: a thread that produces to a new topic adds it meanwhile.
-        return {name: topic for name, topic in list(self._known.items()) if topic.stage.schema is None}
+        return {name: known.buffer for name, known in list(self._known.items()) if known.state.schema is None}
 
     def forget_changed(self, log: Log) -> None:
         """Forget topics that were deleted, made again, or given other partitions, settings or columns.
@@ -52,10 +60,8 @@ class Topics:
         """
         try:
             with log.within(_READ_TIMEOUT_S):
-                for name, topic in list(self._known.items()):
-                    state = log.topic(name)
-                    is_same = state is not None and StageTopic.of(state) == topic.stage
-                    if not is_same and self._known.get(name) is topic:
+                for name, known in list(self._known.items()):
+                    if log.topic(name) != known.state and self._known.get(name) is known:
                         self._known.pop(name, None)
         except (OutcomeUnknown, StoreUnavailable) as error:
             # What has changed is noticed by the next look, or refused by the log.
@@ -69,7 +75,7 @@ class Topics:
         """
         known = self._known.get(name)
         if known is not None:
-            return known
+            return known.buffer
         state = log.changeable_topic(name)
         if state is None:
             _refresh(log)
@@ -83,7 +89,7 @@ class Topics:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_TOPIC, reason))
         topic = TopicBuffer(StageTopic.of(state), self._settings.message_bytes_max)
         self._choice.prepare(topic)
-        self._known[name] = topic
+        self._known[name] = _Known(state, topic)
         return topic
 
     def find_for_records(self, log: Log, name: str) -> TopicBuffer:

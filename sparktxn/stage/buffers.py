@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.config.topic import is_compacted, topic_setting
 from sparktxn.stage.pendingsegment import PendingSegment, Row, Uploads
 from sparktxn.stage.recordsizes import rows_that_fit
 from sparktxn.stage.rowpartitions import key_column
@@ -86,10 +85,10 @@ class TopicBuffer:
         self.key_column = key_column(stage)
         self.partition_count = stage.partition_count
         self.partitions = [PartitionBuffer(self, partition) for partition in range(stage.partition_count)]
-        self.segment_rows: int = topic_setting(stage.settings, "segment.rows")
-        self.segment_bytes: int = min(_SEGMENT_BYTES_MAX, topic_setting(stage.settings, "segment.bytes"))
-        self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, topic_setting(stage.settings, "max.message.bytes"))
-        self.requires_key = is_compacted(stage.settings)
+        self.segment_rows = stage.segment_rows
+        self.segment_bytes = min(_SEGMENT_BYTES_MAX, stage.segment_bytes)
+        self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, stage.message_bytes_max)
+        self.requires_key = stage.is_compacted
         self.sticky = 0
 
 

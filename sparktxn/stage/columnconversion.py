@@ -12,7 +12,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.config.topic import is_compacted
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.recordsizes import pairs_of
@@ -123,7 +122,7 @@ def conformed(topic: StageTopic, table: pa.Table, now_ms: int) -> pa.Table:
     if topic.schema is not None:
         return _readable(_typed_rows(table, topic, now_ms))
     rows = _readable(_record_rows(table, now_ms))
-    if is_compacted(topic.settings) and (rows.column("key").null_count or "key" not in table.schema.names):
+    if topic.is_compacted and (rows.column("key").null_count or "key" not in table.schema.names):
         raise without_key(topic.name)
     return rows
 

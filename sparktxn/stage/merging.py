@@ -13,7 +13,6 @@ from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.segment import InlineSegment, decode_inline, stored_schema
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.transaction import NO_IDENTITY
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.state.transactions.partitions import inline_problem
 
@@ -36,7 +35,7 @@ def checked(staged: Sequence[StagedSegment]) -> list[StagedSegment]:
     """
     found = [segment.checked() for segment in staged]
     for place, segment in enumerate(found):
-        problem = inline_problem(segment.append(NO_IDENTITY, 0), segment.data)
+        problem = inline_problem(segment, segment.data)
         if problem is not None:
             raise ConfigurationError(f"staged[{place}], segment {segment.segment!r}, has {problem}: {_STAGE_AGAIN}")
     return found

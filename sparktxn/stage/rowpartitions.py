@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.columnconversion import PARTITION
@@ -28,7 +27,7 @@ def key_column(topic: StageTopic) -> str | None:
     """
     if topic.schema is None:
         return "key"
-    name: str = topic_setting(topic.settings, "partition.key")
+    name = topic.partition_key
     if not name:
         return None
     declared = [column for column in stored_schema(topic.schema).names if column != TIMESTAMP_COLUMN]
@@ -55,13 +54,13 @@ def with_partition_key(topic: StageTopic, name: str) -> StageTopic:
             f"topic {topic.name!r} has Kafka's record, whose column 'key' chooses the partition: leave out the "
             f"partition key {name!r}"
         )
-    setting: str = topic_setting(topic.settings, "partition.key")
+    setting = topic.partition_key
     if setting and setting != name:
         raise ConfigurationError(
             f"setting 'partition.key' of topic {topic.name!r} is {setting!r}: with the partition key {name!r} equal "
             "keys would go to several partitions; leave it out"
         )
-    keyed = replace(topic, settings={**topic.settings, "partition.key": name})
+    keyed = replace(topic, partition_key=name)
     key_column(keyed)
     return keyed
 

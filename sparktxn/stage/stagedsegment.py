@@ -8,10 +8,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn.config.topic import topic_setting
-from sparktxn.format.commands import Append
+from sparktxn.config.topic import is_compacted, topic_values
 from sparktxn.values import arguments
-from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicState
+from sparktxn.values.structs import TopicState
 
 __all__ = ["RowsDigest", "StageTopic", "StagedSegment", "with_digest"]
 
@@ -26,29 +25,56 @@ _MINIMA: Final = {
 }
 
 
-class StageTopic(Struct, frozen=True):
-    """A topic as staging knows it: picklable, so that processes without the log can stage."""
+class StageTopic(Struct, frozen=True, kw_only=True):
+    """A topic as staging knows it, its settings parsed: picklable, so that processes without the log can stage.
+
+    With `has_times_of_entries` a record's timestamp is its entry's, and none is stored (``LogAppendTime``).
+    `partition_key` is the column that chooses the partition of a typed topic's rows, "" if none does.
+    """
 
     name: str
     topic_id: int
     partition_count: int
-    settings: dict[str, str]
     schema: tuple[tuple[str, str, bool], ...] | None
+    segment_format: str
+    compression: str
+    segment_rows: int
+    segment_bytes: int
+    message_bytes_max: int
+    inline_bytes: int
+    partition_key: str
+    has_times_of_entries: bool
+    is_compacted: bool
 
     @classmethod
     def of(cls, topic: TopicState) -> StageTopic:
         """Return what staging needs of a topic's state."""
-        return cls(topic.name, topic.topic_id, topic.partition_count, topic.settings, topic.schema)
-
-    @property
-    def has_times_of_entries(self) -> bool:
-        """Whether a record's timestamp is its entry's, and none is stored (``LogAppendTime``)."""
-        return bool(topic_setting(self.settings, "message.timestamp.type") == "LogAppendTime")
-
-    def takes_inline(self, size_bytes: int, store_limit_bytes: int) -> bool:
-        """Return whether an entry may carry records of so many bytes, by the settings of the topic and of the store."""
-        limit: int = min(store_limit_bytes, topic_setting(self.settings, "append.inline.bytes"))
-        return 0 < limit >= size_bytes
+        segment_format, compression, rows, size_bytes, message_bytes, inline_bytes, key, times = topic_values(
+            topic.settings,
+            "segment.format",
+            "compression.type",
+            "segment.rows",
+            "segment.bytes",
+            "max.message.bytes",
+            "append.inline.bytes",
+            "partition.key",
+            "message.timestamp.type",
+        )
+        return cls(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_count=topic.partition_count,
+            schema=topic.schema,
+            segment_format=segment_format,
+            compression=compression,
+            segment_rows=rows,
+            segment_bytes=size_bytes,
+            message_bytes_max=message_bytes,
+            inline_bytes=inline_bytes,
+            partition_key=key,
+            has_times_of_entries=times == "LogAppendTime",
+            is_compacted=is_compacted(topic.settings),
+        )
 
 
 class RowsDigest(Struct, frozen=True):
@@ -124,32 +150,6 @@ class StagedSegment(Struct, frozen=True):
             partition=arguments.integer("partition", self.partition, 0, arguments.INT32_MAX),
             data=arguments.instance("data", self.data, bytes, "bytes"),
             digest=None if self.digest is None else arguments.instance("digest", self.digest, RowsDigest).checked(),
-        )
-
-    def append(
-        self,
-        producer: ProducerIdAndEpoch,
-        base_sequence: int,
-        *,
-        transactional_id: str | None = None,
-        transaction: int = NO_TRANSACTION,
-    ) -> Append:
-        """Return the command that names the segment, as `producer`'s records from `base_sequence` on."""
-        return Append(
-            topic_id=self.topic_id,
-            partition=self.partition,
-            segment=self.segment,
-            record_count=self.record_count,
-            size_bytes=self.size_bytes,
-            checksum=self.checksum,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            base_sequence=base_sequence,
-            timestamp_min_ms=self.timestamp_min_ms,
-            timestamp_max_ms=self.timestamp_max_ms,
-            transactional_id=transactional_id,
-            transaction=transaction,
-            data=self.data,
         )
 
 

@@ -16,7 +16,7 @@ from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, InitProducerId
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.state.transactions.producers import next_sequence
-from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -168,11 +168,19 @@ class TransactionWriter:
         where = (staged.topic_id, staged.partition)
         base_sequence = sequences.get(where, 0)
         sequences[where] = next_sequence(base_sequence, staged.record_count)
-        if transaction is None:
-            return staged.append(self.identity, base_sequence)
-        return staged.append(
-            self.identity,
-            base_sequence,
-            transactional_id=transaction.transactional_id,
-            transaction=transaction.transaction,
+        return Append(
+            topic_id=staged.topic_id,
+            partition=staged.partition,
+            segment=staged.segment,
+            record_count=staged.record_count,
+            size_bytes=staged.size_bytes,
+            checksum=staged.checksum,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            base_sequence=base_sequence,
+            timestamp_min_ms=staged.timestamp_min_ms,
+            timestamp_max_ms=staged.timestamp_max_ms,
+            transactional_id=None if transaction is None else transaction.transactional_id,
+            transaction=NO_TRANSACTION if transaction is None else transaction.transaction,
+            data=staged.data,
         )

@@ -7,7 +7,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.decodeguard import TooLarge
@@ -25,6 +24,7 @@ __all__ = [
     "StageTopic",
     "StagedSegment",
     "inline_segment",
+    "may_be_carried",
     "upload_segment",
 ]
 
@@ -77,10 +77,7 @@ def upload_segment(
             record is dated before 1970.
     """
     clock = clock or SystemClock()
-    segment_format: str = topic_setting(topic.settings, "segment.format")
-    data = encode_segment(
-        table, segment_format=segment_format, compression=topic_setting(topic.settings, "compression.type")
-    )
+    data = encode_segment(table, segment_format=topic.segment_format, compression=topic.compression)
     if len(data) > OBJECT_SIZE_MAX:
         raise CommandRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -88,12 +85,17 @@ def upload_segment(
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
     range_ms = _timestamps_in_log(topic, table, timestamps_ms)
-    file_name = names.segment_file(born, ids.token(), segment_format)
+    file_name = names.segment_file(born, ids.token(), topic.segment_format)
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
     if put_until_stored(objects, name, data, clock, timeout_s=timeout_s) != data:
         raise DamagedObject(name, "it holds other bytes than were put under this unique name")
     payload = payload_bytes(table) if count_payload else NOT_COUNTED
     return _staged(topic, partition, file_name, table.num_rows, data, range_ms, payload)
+
+
+def may_be_carried(topic: StageTopic, size_bytes: int, store_limit_bytes: int) -> bool:
+    """Return whether an entry may carry records of so many bytes, by the settings of the topic and of the store."""
+    return 0 < min(store_limit_bytes, topic.inline_bytes) >= size_bytes
 
 
 def inline_segment(
@@ -114,7 +116,7 @@ def inline_segment(
         CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
     """
     try:
-        data = encode_inline(table, compression=topic_setting(topic.settings, "compression.type"))
+        data = encode_inline(table, compression=topic.compression)
     except TooLarge:
         return None
     if len(data) > min(bytes_max, INLINE_BYTES_MAX):

@@ -147,7 +147,7 @@ def test_a_partition_key_that_contradicts_the_topic_is_refused(store: Store) -> 
         store.stage_plan(["t"], partition_key="idd")
     columns = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     store.create_topic("keyed", schema=columns, settings={"partition.key": "a"})
-    assert store.stage_plan(["keyed"], partition_key="a").topics["keyed"].settings == {"partition.key": "a"}
+    assert store.stage_plan(["keyed"], partition_key="a").topics["keyed"].partition_key == "a"
     with pytest.raises(ConfigurationError, match=r"setting 'partition.key' of topic 'keyed' is 'a'"):
         store.stage_plan(["keyed"], partition_key="b")
     store.create_topic("record")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -117,7 +117,20 @@ def segment_problem(segment: Append | HalfSegment) -> str | None:
     return None
 
 
-def inline_problem(segment: Append | HalfSegment, data: bytes) -> str | None:
+class _Described(Protocol):
+    """What a command or a stager says of a segment."""
+
+    @property
+    def segment(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def checksum(self) -> str: ...
+
+
+def inline_problem(segment: _Described, data: bytes) -> str | None:
     """Return what is wrong with the records that a command carries of a segment, or should; None if nothing is."""
     name = segment.segment
     if not data and not is_inline(name):

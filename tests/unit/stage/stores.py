@@ -11,6 +11,7 @@ from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn.values.structs import TopicState
 
 
 class CountingIds:
@@ -66,9 +67,8 @@ def stage_topic(
     schema: tuple[tuple[str, str, bool], ...] | None = None,
     **settings: str,
 ) -> StageTopic:
-    return StageTopic(
-        name, 7, partition_count, {key.replace("_", "."): value for key, value in settings.items()}, schema
-    )
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    return StageTopic.of(TopicState(name, 7, partition_count, given, schema, created_entry=1))
 
 
 def stored(objects: MemoryStore, topic: StageTopic, staged: StagedSegment) -> pa.Table:
