@@ -14,20 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format import names
-from sparktxn.format.commands import Append, Appends, Command, PrepareHalf
+from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.decodeguard import check_parquet
 from sparktxn.format.segment import checksum
 
 __all__ = [
     "APPENDS_SCHEMA",
     "ENTRY_BYTES_MAX",
-    "carried_records",
     "decode_appends",
     "encode_appends",
     "expand",
     "fold",
-    "inline_bytes",
 ]
 
 ENTRY_BYTES_MAX: Final = 262_144
@@ -107,24 +104,6 @@ def fold(commands: Sequence[Command], name: str) -> tuple[tuple[Command, ...], b
 
 def _is_foldable(command: Command) -> TypeGuard[Append]:
     return isinstance(command, Append) and not command.data
-
-
-def carried_records(commands: Sequence[Command], entry: int) -> dict[str, bytes]:
-    """Return the inline records that the commands of an entry carry, by the names that the state has for them."""
-    found = {}
-    for command in commands:
-        if type(command) is Append:
-            if command.data:
-                found[command.segment] = command.data
-        elif type(command) is PrepareHalf:
-            for segment, data in command.data.items():
-                found[names.carried_segment(segment, entry)] = data
-    return found
-
-
-def inline_bytes(commands: Sequence[Command]) -> int:
-    """Return about how many bytes of an entry the records take that `commands` carry: base64 makes 4 of 3."""
-    return sum(len(data) for data in carried_records(commands, 0).values()) * 4 // 3
 
 
 def expand(commands: Sequence[Command], appends: Sequence[Append], found_in: str) -> tuple[Command, ...]:

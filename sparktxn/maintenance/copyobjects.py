@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.appends import carried_records
 from sparktxn.format.checkpoint import digest
 from sparktxn.format.entry import decode_entry, open_document
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.log.follow.inlinerecords import carried_records
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, SystemClock

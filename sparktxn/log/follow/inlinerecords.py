@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.appends import carried_records
+from sparktxn.format.commands import Append, Command, PrepareHalf
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.objectstore.contract import ObjectStore
 
-__all__ = ["InlineCache", "fetch_inline", "inline_cache", "note_inline"]
+__all__ = ["InlineCache", "carried_records", "fetch_inline", "inline_cache", "note_inline"]
 
 _CACHED_BYTES_MAX: Final = 16 << 20
 
@@ -58,6 +58,19 @@ def inline_cache(objects: ObjectStore) -> InlineCache:
         with _making:
             cache = _caches.setdefault(objects, InlineCache())
     return cache
+
+
+def carried_records(commands: Sequence[Command], entry: int) -> dict[str, bytes]:
+    """Return the inline records that the commands of an entry carry, by the names that the state has for them."""
+    found = {}
+    for command in commands:
+        if type(command) is Append:
+            if command.data:
+                found[command.segment] = command.data
+        elif type(command) is PrepareHalf:
+            for segment, data in command.data.items():
+                found[names.carried_segment(segment, entry)] = data
+    return found
 
 
 def note_inline(objects: ObjectStore, entry: LogEntry) -> None:

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject, ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.format.appends import ENTRY_BYTES_MAX, fold, inline_bytes
+from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
 from sparktxn.format.commands import CancelIntent, Command, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode_list
 from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.inlinerecords import carried_records
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import WITHDRAWN, Failed, IntentId, Outcome, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore, checked_data
@@ -132,7 +133,7 @@ class Composer:
             commands=tuple(body.commands),
         )
         data, checksum = encode_entry(entry, body.lists)
-        if len(data) > ENTRY_BYTES_MAX and len(data) - inline_bytes(body.commands) > ENTRY_BYTES_MAX:
+        if len(data) > ENTRY_BYTES_MAX and len(data) - _inline_bytes(body.commands) > ENTRY_BYTES_MAX:
             # Written before the entry that names it; if that entry is lost, it is garbage that no entry names.
             name = names.appends(entry.entry, entry.token)
             folded, appends = fold(body.commands, name)
@@ -221,6 +222,11 @@ class _Body:
         """Add a list; `encoded` is its bytes where they are known."""
         self.commands += commands
         self.lists.append(encode_list(commands) if encoded is None else encoded)
+
+
+def _inline_bytes(commands: Sequence[Command]) -> int:
+    """Return about how many bytes of an entry the records take that `commands` carry: base64 makes 4 of 3."""
+    return sum(map(len, carried_records(commands, 0).values())) * 4 // 3
 
 
 def defect(error: Exception) -> str:
