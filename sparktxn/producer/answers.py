@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.credentials import WithoutCredentials
-from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import Clock, in_time
-from sparktxn.store.registry import clock_at
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
@@ -17,22 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["Lookups", "clock_of", "own_time_s"]
 
 
-def clock_of(producer: Lookups) -> Clock:
-    """Return the clock of the producer's store."""
-    return producer._log.clock if producer._log is not None else clock_at(producer._settings.uri)
+clock_of: Final = attrgetter("_clock")
+"""Returns the clock of a producer's store."""
 
-
-def own_time_s(producer: Lookups) -> float | None:
-    """Return how long a call without a time-out may take: a transaction's own time."""
-    is_transactional = producer._settings.transactional_id is not None
-    return producer._settings.transaction_timeout_ms / 1000 if is_transactional else None
+own_time_s: Final = attrgetter("_own_time_s")
+"""Returns how long a call without a time-out may take: a transaction's own time; None outside of transactions."""
 
 
 class Lookups(WithoutCredentials):
     """The calls of a producer that write nothing."""
 
-    _settings: ProducerSettings
-    _log: Log | None
+    _clock: Clock
+    _own_time_s: float | None
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:

@@ -15,7 +15,7 @@ from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartitio
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.process.clock import Deadline, acquired_in_time, in_time, is_time_up, time_left_s
+from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
 from sparktxn.process.fork import ForkGuard
 from sparktxn.producer.answers import Lookups, clock_of, own_time_s
@@ -43,7 +43,7 @@ from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
-from sparktxn.store.registry import acquire_log, release_log
+from sparktxn.store.registry import acquire_log, clock_at, release_log
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
@@ -82,22 +82,25 @@ class Producer(Lookups):
         self._outbox: Outbox | None = None
         self._linger: Linger | None = None
         self._buffers: Buffers | None = None
-        self._reports = Reports(only_errors=self._settings.reports_only_errors)
+        self._reports = Reports(only_errors=self._settings.reports_only_errors, error_cb=self._settings.error_cb)
         self._on_delivery = self._settings.on_delivery
-        # A record's topic is found here in one step; while none may be produced the dictionary is an empty one.
+        # A record's topic is found here in one step; while none may be produced it is empty.
         self._accepting: dict[Any, TopicBuffer] = {}
         self._choice = PartitionChoice(self._settings.partitioner)
         self._topics = Topics(self._settings, self._choice)
         self._by_crc32 = self._settings.partitioner == "consistent_random"
         self._now_ms: Callable[[], int] = no_clock
+        self._clock: Clock = clock_at(self._settings.uri)
+        self._own_time_s = None
         self._transactions: Transactions | None = None
         if self._settings.transactional_id is not None:
+            self._own_time_s = self._settings.transaction_timeout_ms / 1000
             self._transactions = Transactions(
                 self._settings.transactional_id,
                 self._settings.transaction_timeout_ms,
                 delivery_timeout_s=self._settings.delivery_timeout_s,
-                on_fatal=weakly(self._report_fatal),
-                on_change=weakly(self._check_topics),
+                on_fatal=self._reports.add_error,
+                refuse_records=self._accepting.clear,
             )
         watch(self)
 
@@ -246,7 +249,7 @@ class Producer(Lookups):
         if served or not self._may_wait(timeout_s):
             return served
         if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
-            with Deadline(clock_of(self), timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else own_time_s(self)).governs():
+            with Deadline(self._clock, timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else self._own_time_s).governs():
                 self._flush_transaction()
         else:
             self._reports.wait(None if timeout_s < 0 else timeout_s)
@@ -300,7 +303,7 @@ class Producer(Lookups):
 
     def begin_transaction(self) -> None:
         """Open a transaction; nothing is written before it publishes."""
-        self._transactional("begin_transaction").begin()
+        self._transactional("begin_transaction").begin(self._accept_records)
 
     @in_time("timeout", clock_of, own_time_s)
     def send_offsets_to_transaction(
@@ -432,13 +435,13 @@ class Producer(Lookups):
         if not self._fork.forked():
             if timeout_s < 0:
                 timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
-            with Deadline(clock_of(self), timeout_s).governs():
+            with Deadline(self._clock, timeout_s).governs():
                 try:
                     self._finish()
                 finally:
                     self._release()
         self._closed = True
-        self._accepting = {}
+        self._accepting.clear()
         self._reports.wake()
         return True
 
@@ -472,7 +475,7 @@ class Producer(Lookups):
                 buffers = buffers_of(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
                 self._outbox = Outbox(log, buffers, self._reports)
                 self._buffers = buffers
-                self._now_ms = log.clock.wall_ms
+                self._clock, self._now_ms = log.clock, log.clock.wall_ms
                 self._choice.seed(log.ids)
                 if self._transactions is None:
                     self._linger = Linger(log, self._outbox, buffers, self._settings, weakly(self._after_round))
@@ -496,18 +499,19 @@ class Producer(Lookups):
 
     def _after_round(self) -> None:
         try:
-            self._check_topics()
+            self._accept_records()
         finally:
             self._reports.wake()
 
-    def _check_topics(self) -> None:
-        """Open or close the way of produce(), and forget topics that have changed since they were looked up."""
-        transactions = self._transactions
-        if transactions is not None and transactions.state is not TransactionState.IN_TRANSACTION:
-            self._accepting = {}
-        elif self._log is not None and not self._closed:
+    def _accept_records(self) -> None:
+        """Open the way of produce() to the topics that have not changed since they were looked up."""
+        if self._log is not None and not self._closed:
             self._topics.forget_changed(self._log)
-            self._accepting = self._topics.of_records()
+            self._accept_known()
+
+    def _accept_known(self) -> None:
+        self._accepting.clear()
+        self._accepting.update(self._topics.of_records())
 
     def _open_for(self, name: object, call: str) -> tuple[Log, str]:
         """Return the log and the topic's name, if `call` may write now, and a thread sends what it writes."""
@@ -527,13 +531,13 @@ class Producer(Lookups):
             # produce() has looked the topic up by then: that it was not found is no part of the error.
             error.__suppress_context__ = True
             raise
-        self._accepting = self._topics.of_records()
+        self._accept_known()
         return topic
 
     def _wider_topic(self, name: str, partition: int) -> TopicBuffer:
         log, _ = self._connect()
         topic = self._topics.find_wider(log, name, arguments.integer("partition", partition, 0, arguments.INT32_MAX))
-        self._accepting = self._topics.of_records()
+        self._accept_known()
         return topic
 
     def _may_wait(self, timeout_s: float) -> bool:
@@ -586,7 +590,3 @@ class Producer(Lookups):
         # Without close(). This may run anywhere, also where a lock is held: another thread gives back what is held.
         if self._holdings is not None:
             give_back_later(self._holdings.give_back)
-
-    def _report_fatal(self, error: KafkaError) -> None:
-        if self._settings.error_cb is not None:
-            self._reports.add_error(self._settings.error_cb, error)

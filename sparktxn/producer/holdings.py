@@ -87,7 +87,7 @@ def watch(producer: _Holder) -> None:
 
 def _after_fork_in_child() -> None:
     for producer in _producers:
-        producer._accepting = {}  # produce() then takes the way that checks the handle
+        producer._accepting.clear()  # produce() then takes the way that checks the handle
         producer._holdings = None  # what it holds is the parent's to give back
 
 

@@ -6,7 +6,8 @@ anything else is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.errors import (
@@ -14,7 +15,6 @@ from sparktxn.errors import (
     ErrorCode,
     OutcomeLost,
     OutcomeUnknown,
-    StoreError,
     StoreUnavailable,
 )
 from sparktxn.format.commands import (
@@ -112,20 +112,24 @@ class OpenTransaction:
 
     def commit(self) -> None:
         """Publish what waits and commit, in one list; call it again while its outcome is not known."""
-        self._resolve_before(Operation.END)
-        if self.outbox.under_way is None:
-            self._send_end(self._stage())
-        results = self._resolved()
+        outbox = self.outbox
+        with self._in_delivery_time():
+            self._resolve_before(Operation.END)
+            if outbox.under_way is None:
+                self._send_end(outbox.stage())
+            results = outbox.resolve()
         if results:
             self.published = True
             self._take_next_identity(results)
 
     def prepare(self) -> None:
         """Publish what waits and prepare, in one list; call it again while its outcome is not known."""
-        self._resolve_before(Operation.PREPARE)
-        if self.outbox.under_way is None:
-            self._send_prepare(self._stage())
-        self._resolved()
+        outbox = self.outbox
+        with self._in_delivery_time():
+            self._resolve_before(Operation.PREPARE)
+            if outbox.under_way is None:
+                self._send_prepare(outbox.stage())
+            outbox.resolve()
         self.published = True
         self._offsets = {}
 
@@ -143,67 +147,50 @@ class OpenTransaction:
     def publish(self) -> None:
         """Publish what waits, offsets too; the transaction stays open."""
         outbox = self.outbox
-        self._resolve_before(None)
-        segments = self._stage()
-        identity = self._identity()
-        offsets = self._offset_commands(identity)
-        if segments or offsets:
-            outbox.publish(Operation.PUBLISH, segments, offsets, identity)
-            # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
-            self._sent_offsets, self._offsets = self._offsets, {}
-            self._resolve_published()
+        with self._in_delivery_time():
+            self._resolve_before(None)
+            segments = outbox.stage()
+            identity = self._identity()
+            offsets = self._offset_commands(identity)
+            if segments or offsets:
+                outbox.publish(Operation.PUBLISH, segments, offsets, identity)
+                # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
+                self._sent_offsets, self._offsets = self._offsets, {}
+                self._resolve_published()
 
     def _resolve_before(self, operation: Operation | None) -> None:
         """Learn what has become of the list that is under way, unless it was sent for `operation`."""
         if self.outbox.under_way not in (None, operation):
             self._resolve_published()
 
-    def _stage(self) -> list[PendingSegment]:
-        """Return all that waits, ready for a list that is sent next; errors are those of `upload`."""
-        return self._in_delivery_time(self.outbox.stage)
+    def upload(self) -> None:
+        """Make all that waits durable, unpublished."""
+        with self._in_delivery_time():
+            self.outbox.upload()
 
-    def upload(self) -> list[PendingSegment]:
-        """Make all that waits durable, unpublished, and return it.
+    @contextmanager
+    def _in_delivery_time(self) -> Iterator[None]:
+        """Let what the body stores fail for good, once it was tried for delivery.timeout.ms and never will be stored.
 
         Raises:
-            CommandRefused: _MSG_TIMED_OUT: some of it could not be uploaded within delivery.timeout.ms (K116).
+            CommandRefused: _MSG_TIMED_OUT (K116).
             OutcomeUnknown, StoreUnavailable: call again.
         """
-        return self._in_delivery_time(self.outbox.upload)
-
-    def _in_delivery_time(self, work: Callable[[], list[PendingSegment]]) -> list[PendingSegment]:
         try:
-            return work()
+            yield
+        except OutcomeLost:
+            raise
         except (OutcomeUnknown, StoreUnavailable) as error:
-            self._check_delivery_time(error)
-            raise
-
-    def _resolved(self) -> list[CommandResult]:
-        """Return the results of the list that is under way.
-
-        Raises:
-            CommandRefused: it is refused; or _MSG_TIMED_OUT, it carries records, and no entry could be put within
-                delivery.timeout.ms.
-            OutcomeUnknown, StoreUnavailable: call again.
-        """
-        outbox = self.outbox
-        try:
-            return outbox.resolve()
-        except StoreUnavailable as error:
-            if outbox.waited_s() >= self._delivery_timeout_s and outbox.withdraw():
-                self._check_delivery_time(error)
-            raise
-
-    def _check_delivery_time(self, error: StoreError) -> None:
-        waited_s = self.outbox.waited_s()
-        if waited_s >= self._delivery_timeout_s:
+            waited_s = self.outbox.waited_s()
+            if waited_s < self._delivery_timeout_s or not self.outbox.withdraw():
+                raise
             limit = f"{self._delivery_timeout_s:g} s, the smaller of delivery.timeout.ms and transaction.timeout.ms"
             reason = f"not stored within {limit}, tried for {waited_s:.0f} s: {error.error.str()}"
             raise CommandRefused(ErrorCode.LOCAL_MSG_TIMED_OUT, reason) from error
 
     def _resolve_published(self) -> None:
         try:
-            if self._resolved():
+            if self.outbox.resolve():
                 self.published = True
         except CommandRefused:
             later, self._offsets = self._offsets, self._sent_offsets

@@ -21,8 +21,9 @@ class Reports:
     With `only_errors`, reports of success are left out (librdkafka's ``delivery.report.only.error``).
     """
 
-    def __init__(self, *, only_errors: bool = False) -> None:
+    def __init__(self, *, only_errors: bool = False, error_cb: Callable[[KafkaError], Any] | None = None) -> None:
         self._only_errors = only_errors
+        self._error_cb = error_cb
         self._queue: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._arrived = threading.Condition()
 
@@ -39,10 +40,12 @@ class Reports:
             )
             self._arrived.notify_all()
 
-    def add_error(self, callback: Callable[[KafkaError], Any], error: KafkaError) -> None:
-        """Queue a call of the producer's own error callback."""
+    def add_error(self, error: KafkaError) -> None:
+        """Queue a call of the producer's own error callback, if it has one."""
+        if self._error_cb is None:
+            return
         with self._arrived:
-            self._queue.append((callback, (error,)))
+            self._queue.append((self._error_cb, (error,)))
             self._arrived.notify_all()
 
     def wake(self) -> None:

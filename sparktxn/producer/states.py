@@ -28,7 +28,7 @@ from typing import Final
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
-__all__ = ["VALID_PREVIOUS_STATES", "ProducerStates", "TransactionState", "TransactionalCalls"]
+__all__ = ["VALID_PREVIOUS_STATES", "ProducerStates", "TransactionState"]
 
 
 class TransactionState(StrEnum):
@@ -72,13 +72,19 @@ VALID_PREVIOUS_STATES: Final[dict[TransactionState, frozenset[TransactionState]]
 
 
 class ProducerStates:
-    """The one owner of a producer's state, `current`, and of the error that led to an error state (K113 to K115)."""
+    """The one owner of a producer's state, `current`, and of the error that led to an error state (K113 to K115).
 
-    __slots__ = ("_error", "current")
+    One transactional call runs at a time; one that timed out is resumed by the same call (K118).
+    """
+
+    __slots__ = ("_error", "_lock", "_running", "_unfinished", "current")
 
     def __init__(self) -> None:
         self.current = TransactionState.UNINITIALIZED
         self._error: KafkaException | None = None
+        self._lock = threading.Lock()
+        self._running: str | None = None
+        self._unfinished: str | None = None
 
     def move(self, state: TransactionState, error: KafkaException | None = None) -> None:
         """Enter `state`; the error states are entered with the `error` that later calls raise.
@@ -105,6 +111,34 @@ class ProducerStates:
         reason = f"{call}() needs transaction state {expected}, this producer's is {self.current}{_hint(self.current)}"
         raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
 
+    @contextmanager
+    def call(self, name: str, *allowed: TransactionState) -> Iterator[None]:
+        """Run the body as call `name`, which may begin in the states `allowed`; a retriable error leaves it unfinished.
+
+        Raises:
+            KafkaException: _PREV_IN_PROGRESS or _CONFLICT, both retriable: this or another call is under way in another
+                thread, or another one has not been finished. Else as `require`.
+        """
+        if not self._lock.acquire(blocking=False):
+            running = self._running
+            code = ErrorCode.LOCAL_PREV_IN_PROGRESS if running == name else ErrorCode.LOCAL_CONFLICT
+            raise _busy(code, f"{running}() is under way in another thread: wait for it, then call {name}()")
+        try:
+            if self._unfinished not in (None, name):
+                reason = f"the outcome of {self._unfinished}() is not known: call {self._unfinished}() again first"
+                raise _busy(ErrorCode.LOCAL_CONFLICT, reason)
+            self._running = name
+            try:
+                self.require(name, *allowed)
+                yield
+            except KafkaException as error:
+                self._unfinished = name if error.error.retriable() else None
+                raise
+            self._unfinished = None
+        finally:
+            self._running = None
+            self._lock.release()
+
 
 def _hint(state: TransactionState) -> str:
     hints = {
@@ -118,44 +152,6 @@ def _hint(state: TransactionState) -> str:
         _S.ABORTING_TRANSACTION: ": call abort_transaction() again",
     }
     return hints.get(state, "")
-
-
-class TransactionalCalls:
-    """Let one transactional call of a producer run at a time; one that timed out is resumed by the same call (K118)."""
-
-    __slots__ = ("_lock", "_running", "_unfinished")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: str | None = None
-        self._unfinished: str | None = None
-
-    @contextmanager
-    def call(self, name: str) -> Iterator[None]:
-        """Run the body as call `name`; a retriable error leaves it unfinished.
-
-        Raises:
-            KafkaException: _PREV_IN_PROGRESS or _CONFLICT, both retriable: this or another call is under way in another
-                thread, or another one has not been finished.
-        """
-        if not self._lock.acquire(blocking=False):
-            running = self._running
-            code = ErrorCode.LOCAL_PREV_IN_PROGRESS if running == name else ErrorCode.LOCAL_CONFLICT
-            raise _busy(code, f"{running}() is under way in another thread: wait for it, then call {name}()")
-        try:
-            if self._unfinished not in (None, name):
-                reason = f"the outcome of {self._unfinished}() is not known: call {self._unfinished}() again first"
-                raise _busy(ErrorCode.LOCAL_CONFLICT, reason)
-            self._running = name
-            try:
-                yield
-            except KafkaException as error:
-                self._unfinished = name if error.error.retriable() else None
-                raise
-            self._unfinished = None
-        finally:
-            self._running = None
-            self._lock.release()
 
 
 def _busy(code: ErrorCode, reason: str) -> KafkaException:

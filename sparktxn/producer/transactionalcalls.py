@@ -29,7 +29,7 @@ from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.opentransaction import OpenTransaction
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.preparedstate import PreparedTransaction
-from sparktxn.producer.states import ProducerStates, TransactionalCalls, TransactionState
+from sparktxn.producer.states import ProducerStates, TransactionState
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values import arguments
@@ -53,15 +53,15 @@ class Transactions:
         *,
         delivery_timeout_s: float,
         on_fatal: Callable[[KafkaError], None],
-        on_change: Callable[[], None],
+        refuse_records: Callable[[], None],
     ) -> None:
+        """`on_fatal` gets a fatal error; `refuse_records` is called when records may no longer be produced."""
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._delivery_timeout_s = delivery_timeout_s
         self._on_fatal = on_fatal
-        self._on_change = on_change
+        self._refuse_records = refuse_records
         self._states = ProducerStates()
-        self._calls = TransactionalCalls()
         self._open: OpenTransaction | None = None
         self._prepared: PreparedTransaction | None = None
 
@@ -85,15 +85,13 @@ class Transactions:
 
         With `keep_prepared` a prepared transaction stays, and is this producer's to end.
         """
-        with self._calls.call("init_transactions"):
-            self._states.require("init_transactions", _S.UNINITIALIZED, _S.INITIALIZING)
+        with self._states.call("init_transactions", _S.UNINITIALIZED, _S.INITIALIZING):
             if self.state is _S.UNINITIALIZED:
                 self._states.move(_S.INITIALIZING)
-            open_ = OpenTransaction(
+            self._open = OpenTransaction(
                 *connect(), self._transactional_id, self._timeout_ms, delivery_timeout_s=self._delivery_timeout_s
             )
-            self._open = open_
-            with open_.outbox.exclusive(), self._classified(Operation.INIT):
+            with self._alone(Operation.INIT) as open_:
                 result = open_.initialise(keep_prepared=keep_prepared)
             open_.number = result.transaction
             if result.prepared_producer_id == NO_PRODUCER_ID:
@@ -104,17 +102,16 @@ class Transactions:
             self._prepared = PreparedTransaction(result.prepared_producer_id, result.prepared_producer_epoch)
             self._move(_S.PREPARED_TRANSACTION)
 
-    def begin(self) -> None:
-        """Open a transaction. Nothing is written."""
-        with self._calls.call("begin_transaction"):
-            self._states.require("begin_transaction", _S.READY)
+    def begin(self, accept_records: Callable[[], None]) -> None:
+        """Open a transaction, and call `accept_records`. Nothing is written."""
+        with self._states.call("begin_transaction", _S.READY):
             self._opened().begin()
             self._move(_S.IN_TRANSACTION)
+            accept_records()
 
     def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata) -> None:
         """Add a group's offsets: they take effect with the commit, or not at all. Logical offsets are left out."""
-        with self._calls.call("send_offsets_to_transaction"):
-            self._states.require("send_offsets_to_transaction", _S.IN_TRANSACTION)
+        with self._states.call("send_offsets_to_transaction", _S.IN_TRANSACTION):
             started_from = {(topic_id, partition): entry for _, partition, topic_id, entry in group.started_from}
             found = {}
             for position in positions:
@@ -130,8 +127,7 @@ class Transactions:
 
     def expect(self, topic: str, partition: int, log_end_offset: int) -> None:
         """Let the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
-        with self._calls.call("expect"):
-            self._states.require("expect", _S.IN_TRANSACTION)
+        with self._states.call("expect", _S.IN_TRANSACTION):
             self._opened().log.changeable_topic(arguments.identifier("topic", topic))
             partition = arguments.integer("partition", partition, 0, arguments.INT32_MAX)
             log_end_offset = arguments.integer("log_end_offset", log_end_offset, 0)
@@ -145,12 +141,10 @@ class Transactions:
 
     def prepare(self) -> PreparedTransaction:
         """Publish what waits and prepare, in one list; return what the end is decided by."""
-        with self._calls.call("prepare_transaction"):
-            self._states.require("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION)
+        with self._states.call("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION):
             if self.state is _S.IN_TRANSACTION:
                 self._move(_S.PREPARING_TRANSACTION)
-            open_ = self._opened()
-            with open_.outbox.exclusive(), self._classified(Operation.PREPARE):
+            with self._alone(Operation.PREPARE) as open_:
                 open_.prepare()
             identity = open_.outbox.identity
             self._prepared = PreparedTransaction(identity.producer_id, identity.producer_epoch)
@@ -163,9 +157,8 @@ class Transactions:
         Raises:
             KafkaException: INVALID_TXN_STATE: `prepared` has been aborted.
         """
-        with self._calls.call("complete_transaction"):
-            allowed = (_S.READY, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION)
-            self._states.require("complete_transaction", *allowed)
+        allowed = (_S.READY, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION)
+        with self._states.call("complete_transaction", *allowed):
             if self.state is _S.READY:
                 self._check_completed(prepared)
                 return
@@ -174,23 +167,29 @@ class Transactions:
                 reason = "the outcome of complete_transaction() with another value is not known: call it with that one"
                 raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, reason, retriable=True))
             if commits:
-                self._commit()
+                with self._ending(_S.COMMITTING_TRANSACTION, Operation.END) as open_:
+                    open_.commit()
             else:
-                self._abort()
+                with self._ending(_S.ABORTING_TRANSACTION, Operation.ABORT) as open_:
+                    open_.abort()
 
     def commit(self) -> None:
         """Publish what waits and commit, in one list."""
-        with self._calls.call("commit_transaction"):
-            allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION)
-            self._states.require("commit_transaction", *allowed)
-            self._commit()
+        allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION)
+        with (
+            self._states.call("commit_transaction", *allowed),
+            self._ending(_S.COMMITTING_TRANSACTION, Operation.END) as open_,
+        ):
+            open_.commit()
 
     def abort(self) -> None:
         """Drop what was not published, and end what was."""
-        with self._calls.call("abort_transaction"):
-            allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
-            self._states.require("abort_transaction", *allowed)
-            self._abort()
+        allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
+        with (
+            self._states.call("abort_transaction", *allowed),
+            self._ending(_S.ABORTING_TRANSACTION, Operation.ABORT) as open_,
+        ):
+            open_.abort()
 
     def publish(self) -> None:
         """Publish what waits, offsets too, under the open transaction: flush(). Errors are kept for the next call."""
@@ -202,21 +201,36 @@ class Transactions:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _commit(self) -> None:
-        if self.state is not _S.COMMITTING_TRANSACTION:
-            self._move(_S.COMMITTING_TRANSACTION)
-        open_ = self._opened()
-        with open_.outbox.exclusive(), self._classified(Operation.END):
-            open_.commit()
-        self._ended(open_)
+    @contextmanager
+    def _ending(self, state: TransactionState, operation: Operation) -> Iterator[OpenTransaction]:
+        """Have the body end the transaction, in `state`; then the next one may begin."""
+        if self._states.current is not state:
+            self._move(state)
+        with self._alone(operation) as open_:
+            yield open_
+        open_.ended()
+        self._prepared = None
+        self._move(_S.READY)
 
-    def _abort(self) -> None:
-        if self.state is not _S.ABORTING_TRANSACTION:
-            self._move(_S.ABORTING_TRANSACTION)
+    @contextmanager
+    def _alone(self, operation: Operation) -> Iterator[OpenTransaction]:
+        """Have the body work while no other thread publishes; raise what the log raises with the flags of `operation`.
+
+        Raises:
+            OutcomeUnknown: another thread published until the caller's deadline.
+        """
         open_ = self._opened()
-        with open_.outbox.exclusive(), self._classified(Operation.ABORT):
-            open_.abort()
-        self._ended(open_)
+        with open_.outbox.exclusive():
+            try:
+                yield open_
+            except CommandRefused as refused:
+                raise self._refused(refused, operation) from None
+            except StoreError as error:
+                if error.error.retriable() or operation is Operation.INIT:
+                    raise
+                failure = KafkaException(KafkaError(error.error.code(), error.error.str(), fatal=True))
+                self._fail(Failure.FATAL, failure)
+                raise failure from error
 
     def _check_completed(self, prepared: PreparedTransaction) -> None:
         """Pass if what `prepared` names was committed before, not aborted; nothing is open."""
@@ -238,8 +252,7 @@ class Transactions:
         if self.state is not _S.IN_TRANSACTION:
             return
         try:
-            open_ = self._opened()
-            with open_.outbox.exclusive(), self._classified(Operation.PUBLISH):
+            with self._alone(Operation.PUBLISH) as open_:
                 if self.state is _S.IN_TRANSACTION:
                     work(open_)
         except KafkaException:
@@ -270,11 +283,6 @@ class Transactions:
             raise raised
         return topic.topic_id
 
-    def _ended(self, open_: OpenTransaction) -> None:
-        open_.ended()
-        self._prepared = None
-        self._move(_S.READY)
-
     def _opened(self) -> OpenTransaction:
         if self._open is None:
             raise AssertionError("a transactional call before init_transactions() has passed its state check")
@@ -282,21 +290,8 @@ class Transactions:
 
     def _move(self, state: TransactionState, error: KafkaException | None = None) -> None:
         self._states.move(state, error)
-        self._on_change()
-
-    @contextmanager
-    def _classified(self, operation: Operation) -> Iterator[None]:
-        """Turn what the log raises into what the call must raise, with the flags of its operation."""
-        try:
-            yield
-        except CommandRefused as refused:
-            raise self._refused(refused, operation) from None
-        except StoreError as error:
-            if error.error.retriable() or operation is Operation.INIT:
-                raise
-            failure = KafkaException(KafkaError(error.error.code(), error.error.str(), fatal=True))
-            self._fail(Failure.FATAL, failure)
-            raise failure from error
+        if state is not _S.IN_TRANSACTION:
+            self._refuse_records()
 
     def _fail(self, failure: Failure, error: KafkaException) -> None:
         """Enter the error state that `failure` asks for."""
