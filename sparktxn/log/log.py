@@ -72,6 +72,13 @@ class Log(Known):
         self._checkpointer = Checkpointer(
             objects, self._follower, background, clock, ids, settings, after_write=self._after_checkpoint
         )
+        self._timeouts = Timeouts(
+            self._follower,
+            lambda commands: self.send(commands),
+            background,
+            clock,
+            interval_s=settings.timeout_check_interval_ms / 1000,
+        )
         self._committer = Committer(
             objects,
             self._follower,
@@ -80,16 +87,11 @@ class Log(Known):
             request_timeout_s=settings.request_timeout_ms / 1000,
             clock_skew_ms_max=settings.clock_skew_ms_max,
             intents=Intents(objects, background, clock, ids, self._follower.watched),
-            after_win=self._after_win,
+            after_win=(self._checkpointer.after_win, self._timeouts.check_if_due),
             clock_check=clock_check,
         )
-        self._timeouts = Timeouts(
-            self._follower,
-            self._committer.send,
-            background,
-            clock,
-            interval_s=settings.timeout_check_interval_ms / 1000,
-        )
+        self.send: Callable[[Sequence[Command]], Ticket] = self._committer.send
+        """Queues a list of commands, all or nothing; see `Committer.send`. It is written when a caller waits for it."""
 
     @classmethod
     def open(
@@ -145,16 +147,6 @@ class Log(Known):
         """
         return Deadline(self.clock, timeout_s).governs()
 
-    def send(self, commands: Sequence[Command]) -> Ticket:
-        """Queue a list of commands, all or nothing; it is written when a caller waits for it, or for another.
-
-        The ticket is the caller's hold on it: see `Ticket`.
-
-        Raises:
-            CommandRefused: the list cannot be written, or not be read again (_INVALID_ARG), or fits no entry.
-        """
-        return self._committer.send(commands)
-
     def submit(self, commands: Sequence[Command]) -> list[CommandResult]:
         """Send a list and wait for it; what is not known by the caller's deadline is let go of, and not tried again.
 
@@ -162,10 +154,6 @@ class Log(Known):
             CommandRefused, OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait_once`.
         """
         return self.send(commands).wait_once()
-
-    def _after_win(self) -> None:
-        self._checkpointer.after_win()
-        self._timeouts.check_if_due()
 
     def _after_checkpoint(self) -> None:
         if self.on_checkpoint is not None:

@@ -101,29 +101,24 @@ class Outbox(TransactionWriter):
         *,
         before: Sequence[Command] = (),
     ) -> None:
-        """Send one list: `before`, the uploaded `segments`, then `after`. `resolve` returns its outcome."""
+        """Send one list: `before`, the uploaded `segments`, then `after`.
+
+        `resolve` returns its outcome; where it is refused or lost, the segments still wait.
+        """
         staged = [_staged(segment) for segment in segments]
         self.send(staged, before=before, after=after, transaction=transaction)
         self._before_count = len(before)
         self._operation, self._named = operation, segments
 
-    def resolve(self, *, cancel: bool = False) -> list[CommandResult]:
-        """Return the results of the list that is under way, if there is one, and queue its records' reports.
-
-        Raises:
-            CommandRefused, OutcomeLost: as TransactionWriter.resolve; the segments still wait.
-            OutcomeUnknown, StoreUnavailable: not known by the deadline: call again.
-        """
-        results = super().resolve(cancel=cancel)
-        if results:
-            named, self._named = self._named, ()
-            for segment, result in zip(named, results[self._before_count :], strict=False):
-                if segment.report_count:
-                    self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
-            if self._operation is Operation.PUBLISH:
-                self._count_published(named)
-            self._buffers.settle(named)
-        return results
+    def _stored(self, results: Sequence[CommandResult]) -> None:
+        """Queue the reports of the records that the list has named; its segments wait no more."""
+        named, self._named = self._named, ()
+        for segment, result in zip(named, results[self._before_count :], strict=False):
+            if segment.report_count:
+                self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
+        if self._operation is Operation.PUBLISH:
+            self._count_published(named)
+        self._buffers.settle(named)
 
     def _count_published(self, segments: Sequence[PendingSegment]) -> None:
         for segment in segments:

@@ -149,7 +149,11 @@ class TransactionWriter:
             raise
         self._under_way = None
         self._sequences = sent.sequences
+        self._stored(results)
         return results
+
+    def _stored(self, results: Sequence[CommandResult]) -> None:
+        """Note that the list under way has taken effect: for a writer that keeps more of it than its sequences."""
 
     def withdraw(self) -> bool:
         """Return True if nothing is under way any more: the list, if there was one, will never be written."""

@@ -51,41 +51,43 @@ def apply_list(delta: Delta, list_: Sequence[Command], context: Context) -> Appl
     appends that are no longer remembered that is so only if another append of the list is: one list has named both.
     """
     start = len(delta.replaced)
+    results: list[CommandResult] = []
+    to_write: list[Command] = []
+    refusal: Refusal | None = None
     try:
-        outcome = _apply_list(delta, list_, context)
+        for command in list_:
+            mark = len(delta.replaced)
+            result = RULES[type(command)].handler(delta, command, context)
+            if isinstance(result, Refusal):
+                refusal = result
+                break
+            results.append(result)
+            if result.duplicate:
+                # What is not written must change nothing either: a follower of the log never sees it.
+                delta.undo(mark)
+            else:
+                to_write.append(command)
+        else:
+            refusal = _refusal_of_whole(delta, list_, results, to_write)
     except BaseException:
         delta.undo(start)
         raise
-    if isinstance(outcome, Refusal):
+    if refusal is not None:
         delta.undo(start)
-    return outcome
+        return refusal
+    return Applied(results, to_write)
 
 
-def _apply_list(delta: Delta, list_: Sequence[Command], context: Context) -> Applied | Refusal:
-    results: list[CommandResult] = []
-    to_write = []
-    forgotten = False
-    halves: list[commands.PrepareHalf] = []
-    for command in list_:
-        mark = len(delta.replaced)
-        result = RULES[type(command)].handler(delta, command, context)
-        if isinstance(result, Refusal):
-            return result
-        results.append(result)
-        if result is partitions.FORGOTTEN:
-            forgotten = True
-        if result.duplicate:
-            # What is not written must change nothing either: a follower of the log never sees it.
-            delta.undo(mark)
-        else:
-            to_write.append(command)
-            if isinstance(command, commands.PrepareHalf):
-                halves.append(command)
+def _refusal_of_whole(
+    delta: Delta, list_: Sequence[Command], results: Sequence[CommandResult], to_write: Sequence[Command]
+) -> Refusal | None:
+    """Return why a list is refused of which each command alone passes; None if it is not."""
+    halves = [command for command in to_write if isinstance(command, commands.PrepareHalf)]
     if halves and (rejected := halfmessages.rejection(delta.get, halves)):
         return rejected
-    if forgotten and not _is_repetition(list_, results):
+    if any(result is partitions.FORGOTTEN for result in results) and not _is_repetition(list_, results):
         return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
-    return Applied(results, to_write)
+    return None
 
 
 def _is_repetition(list_: Sequence[Command], results: Sequence[CommandResult]) -> bool:

@@ -10,7 +10,6 @@ import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
-from sparktxn.log.log import Log
 from tests.world import store_in_memory
 
 HOSTILE: list[Any] = [numpy.int64(5), numpy.float64(5), 5.0, True, 2**63]
@@ -65,9 +64,8 @@ def test_a_transaction_whose_list_is_refused_is_aborted(uri: str, call: str, mon
     producer.init_transactions(5)
     producer.begin_transaction()
     producer.produce("t", b"lost")
-    send = Log.send
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "send", lambda log, commands: send(log, [*commands, _unwritable()]))
+        add_unwritable(patched, producer)
         with pytest.raises(KafkaException) as error:
             producer.commit_transaction(5)
     assert error.value.error.txn_requires_abort()
@@ -81,9 +79,8 @@ def test_a_plain_producer_whose_list_is_refused_reports_it_and_goes_on(
 ) -> None:
     errors: list[Any] = []
     with Producer({"bootstrap.servers": uri}) as producer:
-        send = Log.send
         with monkeypatch.context() as patched:
-            patched.setattr(Log, "send", lambda log, commands: send(log, [*commands, _unwritable()]))
+            add_unwritable(patched, producer)
             producer.produce("t", b"lost", on_delivery=lambda error, _: errors.append(error))
             assert producer.flush(10) == 0
         assert errors
@@ -91,6 +88,12 @@ def test_a_plain_producer_whose_list_is_refused_reports_it_and_goes_on(
         producer.produce("t", b"stored", on_delivery=lambda error, _: errors.append(error))
         producer.flush(10)
         assert errors[1:] == [None]
+
+
+def add_unwritable(patched: pytest.MonkeyPatch, producer: Producer) -> None:
+    log, _ = producer._connect()
+    send = log.send
+    patched.setattr(log, "send", lambda commands: send([*commands, _unwritable()]))
 
 
 def _unwritable() -> Any:

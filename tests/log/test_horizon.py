@@ -47,7 +47,7 @@ def test_holes_1_and_2_a_slot_that_was_deleted_cannot_be_won(shared) -> None:
     stale_entry = stale.log.entry
     horizon = vacuum_behind(shared, other)
     stale.objects.probe_is_cheap = False
-    stale.log._committer._probe = False
+    stale.log._committer._slot.probes = False
     told = stale.submit(InitProducerId("mine", "job"))[0]
     assert names.entry(stale_entry + 1) in shared.objects.list_names(names.ENTRIES), "the deleted slot was put again"
     assert stale.log.entry > horizon
@@ -135,7 +135,7 @@ def test_a_request_whose_id_is_not_remembered_is_refused_for_what_it_is(shared) 
     stale, other = shared.client(), shared.client()
     other.submit(CreateTopic("theirs", "new", 1))
     vacuum_behind(shared, other)
-    stale.log._committer._probe = False
+    stale.log._committer._slot.probes = False
     with pytest.raises(CommandRefused) as refused:
         stale.submit(CreateTopic("mine", "new", 1))
     assert refused.value.error.code() == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -147,7 +147,7 @@ def test_a_state_that_cannot_be_read_while_looking_for_a_list_does_not_lose_it(s
     parts = count(1)
     stale, other = shared.client(), shared.client()
     stale.initialise("job", "init")
-    stale.log._committer._probe = False
+    stale.log._committer._slot.probes = False
     other.log.refresh()
     vacuum_behind(shared, other)
 

@@ -280,7 +280,7 @@ def test_a_commit_that_could_not_be_sent_is_known_not_to_have_happened(faulty: F
     def unreadable(operation: Operation) -> Fault:
         return Fault.REFUSED if operation.verb == "get" else Fault.NONE
 
-    faulty.store.log._committer._probe = True
+    faulty.store.log._committer._slot.probes = True
     faulty.fate = unreadable  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable):
         faulty.store.commit(segments, transactional_id="job", timeout_s=0.5)

@@ -8,9 +8,7 @@ stays in flight. The next call of any client resolves that slot first.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
 
 from sparktxn.errors import (
     DamagedObject,
@@ -18,7 +16,6 @@ from sparktxn.errors import (
     KafkaException,
     OutcomeLost,
     OutcomeUnknown,
-    StoreError,
     StoreUnavailable,
 )
 from sparktxn.format.commands import Command
@@ -36,11 +33,6 @@ from sparktxn.process.clock import Clock, Ids, is_time_up
 
 __all__ = ["Committer"]
 
-logger = logging.getLogger("sparktxn")
-
-_LONE_AFTER: Final = 16
-"""Entries won one after the other, with none of another process between, that make a writer a lone one."""
-
 
 class Committer:
     """Writes entries for all clients of a process."""
@@ -55,7 +47,7 @@ class Committer:
         request_timeout_s: float,
         clock_skew_ms_max: int,
         intents: Intents,
-        after_win: Callable[[], None],
+        after_win: Iterable[Callable[[], None]],
         clock_check: ClockCheck | None = None,
     ) -> None:
         self._objects = objects
@@ -63,22 +55,21 @@ class Committer:
         self._clock = clock
         self._composer = Composer(objects, follower, clock, ids, intents, clock_skew_ms_max=clock_skew_ms_max)
         self._intents = intents
-        self._after_win = after_win
+        self._after_win = tuple(after_win)
         self._turns = Turns()
         self._queue = Queue()
         self._slot = Slot(objects, follower, clock, self._queue, request_timeout_s=request_timeout_s)
         self._alongside = Alongside(objects, follower, clock, self._queue, self._slot, intents, self._report)
-        self._probe = objects.probe_is_cheap
-        self._last_won = 0
         self._end_is_checked = False
-        self._won_in_a_row = 0
         self._clock_check = clock_check
 
     def send(self, commands: Sequence[Command]) -> Ticket:
-        """Queue a list; nothing is written before a caller waits, for it or for another list.
+        """Queue a list of commands, all or nothing; it is written when a caller waits for it, or for another.
+
+        The ticket is the caller's hold on it: see `Ticket`.
 
         Raises:
-            CommandRefused: see `checked_list`: an entry that held the list could not be read, or not be put.
+            CommandRefused: the list cannot be written, or not be read again (_INVALID_ARG), or fits no entry.
         """
         list_ = QueuedList(checked_list(commands), self._follower.tail.entry)
         self._queue.add(list_)
@@ -95,8 +86,7 @@ class Committer:
             OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
         """
         backoff_s = BACKOFF_S
-        is_done = False
-        while not is_done:
+        while True:
             try:
                 with self._turns.turn(ticket.is_done):
                     if ticket.is_done():
@@ -104,14 +94,15 @@ class Committer:
                     with self._follower.locked("commit"):
                         if ticket.is_done():
                             return
-                        failure = self._try_round(ticket)
-                        is_done = ticket.is_done()
-                        if not is_done and is_time_up():
-                            raise self._too_late(ticket, failure)
+                        failure = self._round(ticket)
+                        if ticket.is_done():
+                            break
+                        if is_time_up():
+                            raise self._slot.too_late(ticket, failure)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if ticket.is_done():
                     return
-                raised = _about(ticket, error)
+                raised = ticket.about(error)
                 if raised is error:
                     raise
                 raise raised from error
@@ -119,20 +110,28 @@ class Committer:
                 pause(self._clock, backoff_s)
                 backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
         self._intents.clear()
-        self._after_win()
+        for work in self._after_win:
+            work()
 
-    def _try_round(self, ticket: QueuedList) -> StoreUnavailable | None:
+    def _round(self, ticket: QueuedList) -> StoreUnavailable | None:
+        """Resolve what is in flight, or write one entry with all that waits; return a failure that may pass."""
+        slot = self._slot
         try:
-            if self._clock_check is not None and self._slot.flight is None and ticket.intent is None:
+            if self._clock_check is not None and slot.flight is None and ticket.intent is None:
                 self._clock_check.check()
             try:
                 with self._objects.contention_lock(lambda: self._alongside.follow(ticket)):
                     # No lock orders writers where a probe is dear: they take turns by their intents.
-                    if not self._objects.probe_is_cheap and self._slot.flight is None and self._intents.contended:
+                    if not self._objects.probe_is_cheap and slot.flight is None and self._intents.contended:
                         self._alongside.follow(ticket)
-                        self._probe = False
+                        slot.probes = False
                         self._alongside.wait_for_turn(ticket)
-                    self._round(ticket)
+                    if slot.flight is None:
+                        self._build()
+                    elif slot.flight.has_let_go() and not self._replace(slot.flight) and not slot.holds(ticket):
+                        return None
+                    if slot.flight is not None:
+                        self._conclude(slot.resolve())
             except (DamagedObject, FormatVersionError) as damage:
                 # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
                 self._follower.begin_again(damage)
@@ -143,24 +142,6 @@ class Committer:
                 raise
             return failure
         return None
-
-    def _too_late(self, ticket: QueuedList, failure: StoreUnavailable | None) -> StoreError:
-        """Return the error at the deadline: a list that was in a sent body may still take effect, now or later."""
-        if not ticket.may_take_effect():
-            return failure or StoreUnavailable("the deadline passed, and the request is in no entry: call again")
-        if self._slot.flight is not None:
-            return self._slot.unknown(failure)
-        return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
-
-    def _round(self, ticket: QueuedList) -> None:
-        """Resolve what is in flight, or write one entry with all that waits."""
-        flight = self._slot.flight
-        if flight is None:
-            self._build()
-        elif flight.has_let_go() and not self._replace(flight) and not self._slot.holds(ticket):
-            return
-        if self._slot.flight is not None:
-            self._conclude(self._slot.resolve())
 
     def _replace(self, flight: Flight) -> bool:
         """Give the slot another body, without the lists that their owners have given up: they are not put again.
@@ -186,7 +167,7 @@ class Committer:
 
         With `slot`, it is another body for that slot: False also if the log has gone on beyond it.
         """
-        fresh = self._probe and slot is None
+        fresh = self._slot.probes and slot is None
         if fresh:
             self._follower.advance()
         if not self._end_is_checked:
@@ -251,24 +232,14 @@ class Committer:
             self._slot.close()
             return
         self._slot.apply(found)
-        won = isinstance(found, Flight)
-        self._choose_probing(self._slot.number, won=won)
         if isinstance(found, Flight):
             self._answer(found)
             if found.others:
                 self._intents.settled_here(found.others)
         self._slot.close()
-        if not won:
+        if not isinstance(found, Flight):
             self._intents.note_contention()
             self._alongside.leave()
-
-    def _choose_probing(self, entry: int, *, won: bool) -> None:
-        """Decide whether to read the next slot before it is put: a lone writer would find it free each time."""
-        self._won_in_a_row = self._won_in_a_row + 1 if won and entry == self._last_won + 1 else 0
-        if won:
-            self._last_won = entry
-        is_alone = self._won_in_a_row >= _LONE_AFTER
-        self._probe = not won or (self._objects.probe_is_cheap and not is_alone)
 
     def _answer(self, flight: Flight) -> None:
         for ticket, outcome in (*flight.accepted, *flight.settled):
@@ -279,12 +250,3 @@ class Committer:
         if ticket.intent is not None:
             self._intents.forget(ticket)
             self._follower.tail.settled.pop(ticket.intent.intent_id, None)
-
-
-def _about(ticket: QueuedList, error: OutcomeUnknown | StoreUnavailable) -> StoreError:
-    """Return the error as one about this list, whatever it was met with: one that was not sent has not taken effect."""
-    if ticket.may_take_effect() and isinstance(error, StoreUnavailable):
-        return OutcomeUnknown(f"the outcome is unknown at the deadline ({error}): call the same method again")
-    if not ticket.may_take_effect() and isinstance(error, OutcomeUnknown):
-        return StoreUnavailable(f"the request was not sent by the deadline ({error}): call again")
-    return error

@@ -105,30 +105,48 @@ class Composer:
         # A writer never extends a log that holds an entry which the state refuses.
         tail.parts.catch_up()
         context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
-        entry_delta = Delta(tail.parts.get)
+        delta = Delta(tail.parts.get)
         accepted: list[tuple[QueuedList, Outcome]] = []
         settled: list[tuple[QueuedList, Outcome]] = []
         body = _Body()
-        for ticket in taken:
-            outcome, is_known = self._outcome(ticket, entry_delta, context)
-            if is_known:
-                settled.append((ticket, outcome))
-            elif ticket.intent is not None:
+        for list_ in taken:
+            mark = len(delta.replaced)
+            known: Outcome | None = None
+            outcome: Outcome = WITHDRAWN
+            try:
+                if list_.intent is not None:
+                    known = self._intents.known(list_, tail, context)
+                # Given up before any body has carried it, or in an intent that an entry must then cancel.
+                is_withdrawn = list_.let_go and (list_.intent is not None or not list_.may_take_effect())
+                if known is None and not is_withdrawn:
+                    outcome = apply_list(delta, list_.commands, context)
+                    tail.parts.load_for(delta.since(mark))
+            except Exception as error:  # noqa: BLE001 - it is this list's outcome, or raised again
+                delta.undo(mark)
+                outcome = self._failure(error)
+            if known is not None:
+                settled.append((list_, known))
+            elif list_.intent is not None:
                 # In an intent any writer may take it up until an entry says what has become of it.
-                body.add(_settle(entry_delta, ticket.intent, outcome, context))
-                accepted.append((ticket, outcome))
-            elif not isinstance(outcome, Applied) or not outcome.to_write:
-                settled.append((ticket, outcome))
+                body.add(_settle(delta, list_.intent, outcome, context))
+                accepted.append((list_, outcome))
+            elif isinstance(outcome, Applied) and outcome.to_write:
+                is_whole = len(outcome.to_write) == len(list_.commands)
+                body.add(outcome.to_write, list_.encoded if is_whole else None)
+                accepted.append((list_, outcome))
             else:
-                is_whole = len(outcome.to_write) == len(ticket.commands)
-                body.add(outcome.to_write, ticket.encoded if is_whole else None)
-                accepted.append((ticket, outcome))
-        others = self._take_up(body, entry_delta, context) if accepted else []
+                settled.append((list_, outcome))
+        others = self._take_up(body, delta, context) if accepted else []
+        entry, data = self._encoded(body, context)
+        return Flight(taken, entry, data, delta.changes, tail.parts.basis, accepted, settled, others)
+
+    def _encoded(self, body: _Body, context: Context) -> tuple[LogEntry, bytes]:
+        """Return the entry and its bytes; appends that would make it too large are put into an object of their own."""
         entry = LogEntry(
             format=FORMAT_VERSION,
             entry=context.entry,
             token=self._ids.token(),
-            previous=tail.checksum,
+            previous=self._follower.tail.checksum,
             timestamp_ms=context.timestamp_ms,
             commands=tuple(body.commands),
         )
@@ -142,60 +160,41 @@ class Composer:
             data, checksum = encode_entry(entry)
         # One that no store takes would be put again without end.
         checked_data(names.entry(entry.entry), data)
-        entry = replace(entry, checksum=checksum)
-        return Flight(taken, entry, data, entry_delta.changes, tail.parts.basis, accepted, settled, others)
+        return replace(entry, checksum=checksum), data
 
-    def _outcome(self, ticket: QueuedList, delta: Delta, context: Context) -> tuple[Outcome, bool]:
-        """Return what becomes of a list after what is in `delta`, and whether the log has said so before.
+    def _failure(self, error: Exception) -> Failed:
+        """Return the outcome of a list that has met a damaged part, or a defect of the state machine.
 
         What fails with one list is that list's outcome: the others go on.
-        """
-        try:
-            if ticket.intent is not None:
-                known = self._intents.known(ticket, self._follower.tail, context)
-                if known is not None:
-                    return known, True
-            if ticket.let_go and (ticket.intent is not None or not ticket.may_take_effect()):
-                return WITHDRAWN, False
-            return self._applied(ticket.commands, delta, context), False
-        except StoreUnavailable:
-            raise
-        except Exception as error:  # a part that is damaged, or a defect of the state machine, which this list has met
-            if self._is_void(error):
-                raise
-            return Failed(error) if isinstance(error, DamagedObject) else failed(error), False
 
-    def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
-        """Return what a list does after what is in `delta`; its changes can be folded into the state once it is won."""
-        mark = len(delta.replaced)
-        outcome = apply_list(delta, commands, context)
-        try:
-            self._follower.tail.parts.load_for(delta.since(mark))
-        except BaseException:
-            delta.undo(mark)
-            raise
-        return outcome
+        Raises:
+            StoreUnavailable, DamagedObject: no list has failed: the state cannot be read, or was passed by a vacuum.
+        """
+        if isinstance(error, StoreUnavailable):
+            raise error
+        if not isinstance(error, DamagedObject):
+            return failed(error)
+        if self._follower.is_behind():
+            raise error
+        return Failed(error)
 
     def _take_up(self, body: _Body, delta: Delta, context: Context) -> list[WaitingList]:
         """Settle lists that other processes have left; one that cannot be applied here is left to its owner."""
         others = []
-        for list_ in self._intents.waiting(self._follower.tail):
+        tail = self._follower.tail
+        for list_ in self._intents.waiting(tail):
+            mark = len(delta.replaced)
             try:
-                body.add(_settle(delta, list_.id, self._applied(list_.commands, delta, context), context))
-            except StoreUnavailable:
-                raise
-            except Exception as error:
-                if self._is_void(error):
-                    raise
-                logger.exception("intent %r cannot be applied", list_.id.intent_id)
+                outcome = apply_list(delta, list_.commands, context)
+                tail.parts.load_for(delta.since(mark))
+                body.add(_settle(delta, list_.id, outcome, context))
+            except Exception as error:  # noqa: BLE001 - it leaves the list to its owner, or is raised again
+                delta.undo(mark)
+                logger.error("intent %r cannot be applied: %s", list_.id.intent_id, self._failure(error).error)
                 self._intents.ignore(list_.id)
                 continue
             others.append(list_)
         return others
-
-    def _is_void(self, error: Exception) -> bool:
-        """Return True if an object is missing because a vacuum has passed the state: no list has failed."""
-        return isinstance(error, DamagedObject) and self._follower.is_behind()
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()

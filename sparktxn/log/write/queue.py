@@ -20,6 +20,7 @@ from sparktxn.errors import (
     KafkaError,
     KafkaException,
     OutcomeUnknown,
+    StoreError,
     StoreUnavailable,
 )
 from sparktxn.format.commands import Command, CommandResult
@@ -125,6 +126,14 @@ class QueuedList:
     def may_take_effect(self) -> bool:
         """Return True while the list is in an object that is stored, or may be."""
         return self.state in (ListState.IN_INTENT, ListState.IN_BODY)
+
+    def about(self, error: OutcomeUnknown | StoreUnavailable) -> StoreError:
+        """Return the error as one about this list, whatever it was met with: one not sent has not taken effect."""
+        if self.may_take_effect() and isinstance(error, StoreUnavailable):
+            return OutcomeUnknown(f"the outcome is unknown at the deadline ({error}): call the same method again")
+        if not self.may_take_effect() and isinstance(error, OutcomeUnknown):
+            return StoreUnavailable(f"the request was not sent by the deadline ({error}): call again")
+        return error
 
     def move(self, state: ListState) -> None:
         """Move to `state`, which must be one that the table allows after the present one."""

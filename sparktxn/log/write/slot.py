@@ -30,6 +30,9 @@ __all__ = ["BACKOFF_S", "BACKOFF_S_MAX", "Slot", "pause"]
 BACKOFF_S: Final = 0.02
 BACKOFF_S_MAX: Final = 1.0
 
+_LONE_AFTER: Final = 16
+"""Entries won one after the other, with none of another process between, that make a writer a lone one."""
+
 Found = Flight | tuple[LogEntry, int]
 """A body of this process, or the entry of another one and its size in bytes."""
 
@@ -37,7 +40,8 @@ Found = Flight | tuple[LogEntry, int]
 class Slot:
     """The slot that this process writes, if there is one that is not resolved. Its callers hold the follower's lock.
 
-    `flight` is the newest body for it; None while every slot is resolved.
+    `flight` is the newest body for it; None while every slot is resolved. With `probes`, the next slot is read before
+    it is put, as it may be taken: a lone writer would find it free each time.
     """
 
     def __init__(
@@ -49,6 +53,9 @@ class Slot:
         self._queue = queue
         self._request_timeout_s = request_timeout_s
         self.flight: Flight | None = None
+        self.probes = objects.probe_is_cheap
+        self._last_won = 0
+        self._won_in_a_row = 0
         self._replaced: list[Flight] = []
 
     @property
@@ -149,6 +156,7 @@ class Slot:
     def apply(self, found: Found) -> None:
         """Apply the entry that the slot holds, unless following the log has done so since the body was first sent.
 
+        It also says whether the next slot is read before it is put.
         Nothing more is read: it would be younger than the confirm. Changes that were computed before the state took its
         names from another checkpoint would bring the old names back: they are computed again.
         """
@@ -161,6 +169,11 @@ class Slot:
             else:
                 tail.apply(found.entry, len(found.data))
         tail.confirmed_entry = tail.entry
+        won = isinstance(found, Flight)
+        self._won_in_a_row = self._won_in_a_row + 1 if won and self.number == self._last_won + 1 else 0
+        if won:
+            self._last_won = self.number
+        self.probes = not won or (self._objects.probe_is_cheap and self._won_in_a_row < _LONE_AFTER)
 
     def close(self) -> None:
         """Take the lists of the bodies that the slot does not hold back into the queue: they are in none any more."""
@@ -187,6 +200,14 @@ class Slot:
         # again.
         found = {list_: _found(list_, body, tail, context, intents) for list_, body in sent.items()}
         return {list_: outcome for list_, outcome in found.items() if outcome is not None}
+
+    def too_late(self, list_: QueuedList, failure: StoreUnavailable | None) -> StoreError:
+        """Return the error at the deadline: a list that was in a sent body may still take effect, now or later."""
+        if not list_.may_take_effect():
+            return failure or StoreUnavailable("the deadline passed, and the request is in no entry: call again")
+        if self.flight is not None:
+            return self.unknown(failure)
+        return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
 
     def unknown(self, cause: StoreError | None) -> OutcomeUnknown:
         """Return the error of a call whose deadline passes while the slot is not resolved."""
