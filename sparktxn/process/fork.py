@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-__all__ = ["ForkGuard", "NoCopies"]
+__all__ = ["ForkGuard", "NoCopies", "made_before"]
 
 _generation = 0
 
@@ -34,7 +34,12 @@ class ForkGuard:
     def check(self, what: str) -> None:
         """Raise RuntimeError in a child process: `what` has threads and connections that did not survive the fork."""
         if self._born != _generation:
-            raise RuntimeError(f"this {what} was made before a fork: make a new one in the child process")
+            raise RuntimeError(made_before(what))
+
+
+def made_before(what: str) -> str:
+    """Return why a handle of a forked process cannot be used in its child."""
+    return f"this {what} was made before a fork: make a new one in the child process"
 
 
 class NoCopies:

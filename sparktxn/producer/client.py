@@ -17,7 +17,6 @@ from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
-from sparktxn.process.fork import ForkGuard
 from sparktxn.producer.answers import Lookups, clock_of, own_time_s
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
@@ -75,8 +74,7 @@ class Producer(Lookups):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         given = arguments.mapping("config", config) | settings_of_keywords(settings, _CALLBACKS)
         self._settings = ProducerSettings.parse(given)
-        self._fork = ForkGuard()
-        self._closed = False
+        self._unusable: str | None = None  # why no call may use it any more
         self._connecting = threading.Lock()
         self._log: Log | None = None
         self._outbox: Outbox | None = None
@@ -429,18 +427,17 @@ class Producer(Lookups):
         Returns:
             True.
         """
-        if self._closed:
-            return True
         timeout_s = seconds(timeout)
-        if not self._fork.forked():
-            if timeout_s < 0:
-                timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
-            with Deadline(self._clock, timeout_s).governs():
-                try:
-                    self._finish()
-                finally:
-                    self._release()
-        self._closed = True
+        if self._unusable is not None:
+            return True
+        if timeout_s < 0:
+            timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
+        with Deadline(self._clock, timeout_s).governs():
+            try:
+                self._finish()
+            finally:
+                self._release()
+        self._unusable = "this producer is closed: make a new one"
         self._accepting.clear()
         self._reports.wake()
         return True
@@ -454,9 +451,8 @@ class Producer(Lookups):
     # --- steps -----------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        if self._closed:
-            raise RuntimeError("this producer is closed: make a new one")
-        self._fork.check("producer")
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
 
     def _transactional(self, call: str) -> Transactions:
         self._check()
@@ -505,7 +501,7 @@ class Producer(Lookups):
 
     def _accept_records(self) -> None:
         """Open the way of produce() to the topics that have not changed since they were looked up."""
-        if self._log is not None and not self._closed:
+        if self._log is not None and self._unusable is None:
             self._topics.forget_changed(self._log)
             self._accept_known()
 

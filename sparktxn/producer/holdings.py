@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparktxn.process.background import after_threads
-from sparktxn.process.fork import ForkGuard
+from sparktxn.process.fork import ForkGuard, made_before
 from sparktxn.store.registry import release_dropped
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class _Holder(Protocol):
     """What this module knows of a producer."""
 
     _holdings: Holdings | None
+    _unusable: str | None
     _accepting: dict[Any, Any]
 
 
@@ -87,6 +88,7 @@ def watch(producer: _Holder) -> None:
 
 def _after_fork_in_child() -> None:
     for producer in _producers:
+        producer._unusable = producer._unusable or made_before("producer")
         producer._accepting.clear()  # produce() then takes the way that checks the handle
         producer._holdings = None  # what it holds is the parent's to give back
 
