@@ -73,7 +73,7 @@ def test_a_commit_of_one_record(calls: Calls) -> None:
         transaction(producer, "v")
         return cost_of(producer.commit_transaction)
 
-    at_most(least(committed), calls=290, modules=51, depth=23)
+    at_most(least(committed), calls=265, modules=43, depth=16)
 
 
 def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
@@ -90,7 +90,7 @@ def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
         consumer.close()
         return cost
 
-    at_most(least(polled), calls=320)
+    at_most(least(polled), calls=235)
 
 
 def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:
@@ -100,7 +100,7 @@ def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:
         producer.commit_transaction()
     reader = batch_reader(calls.store)
     (part,) = reader.partitions()
-    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=640)
+    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=630)
 
 
 def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
@@ -116,4 +116,4 @@ def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
         messages = [StagedMicroBatch(segments, "query", "run", number)]
         return cost_of(lambda: writer.commit(messages, number))
 
-    at_most(least(committed), calls=390)
+    at_most(least(committed), calls=385)

@@ -229,7 +229,7 @@ def in_time(
                 limit_s = own_time_s(handle) if given is None or given < 0 else limit_s
             except AttributeError:  # no handle at all: the call says what it expects
                 return function(*args, **kwargs)
-            with Deadline(clock, limit_s).governs():
+            with _Governs(Deadline(clock, limit_s)):
                 return function(*args, **kwargs)
 
         call.bounded_by = parameter  # type: ignore[attr-defined]

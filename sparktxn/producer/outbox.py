@@ -61,7 +61,7 @@ class Outbox(TransactionWriter):
     @property
     def under_way(self) -> Operation | None:
         """What the list whose outcome is not known was sent for."""
-        return self._operation if self.is_busy else None
+        return self._operation if self._under_way is not None else None
 
     def stage(self) -> list[PendingSegment]:
         """Make all that waits ready for a list that is sent next, and return it in order.

@@ -160,8 +160,8 @@ class Slot:
         Nothing more is read: it would be younger than the confirm. Changes that were computed before the state took its
         names from another checkpoint would bring the old names back: they are computed again.
         """
-        tail = self._follower.tail
-        if tail.entry + 1 == self.number:
+        tail, number = self._follower.tail, self.number
+        if tail.entry + 1 == number:
             if not isinstance(found, Flight):
                 tail.apply(*found)
             elif tail.parts.basis is found.basis:
@@ -170,9 +170,9 @@ class Slot:
                 tail.apply(found.entry, len(found.data))
         tail.confirmed_entry = tail.entry
         won = isinstance(found, Flight)
-        self._won_in_a_row = self._won_in_a_row + 1 if won and self.number == self._last_won + 1 else 0
+        self._won_in_a_row = self._won_in_a_row + 1 if won and number == self._last_won + 1 else 0
         if won:
-            self._last_won = self.number
+            self._last_won = number
         self.probes = not won or (self._objects.probe_is_cheap and self._won_in_a_row < _LONE_AFTER)
 
     def close(self) -> None:
