@@ -149,13 +149,9 @@ class Committer:
         Whichever body the slot turns out to hold decides. False if nothing is left to put in its place, or the slot is
         taken.
         """
-        found = self._slot.read()
+        found = self._slot.occupant()
         if found is not None:
             self._conclude(found)
-            return False
-        if self._follower.tail.entry + 1 != self._slot.number:
-            # It was there, and a vacuum has deleted it: confirming says so.
-            self._conclude(self._slot.resolve())
             return False
         self._queue.give_back(
             one for one in flight.taken if not one.is_done() and (not one.let_go or one.intent is not None)

@@ -137,6 +137,14 @@ class Slot:
         self._objects.make_durable(name)
         return own
 
+    def occupant(self) -> Found | None:
+        """Return what the slot holds; None if another body may be put for it."""
+        found = self.read()
+        if found is None and self._follower.tail.entry + 1 != self.number:
+            # It was there, and a vacuum has deleted it: confirming says so.
+            return self.resolve()
+        return found
+
     def confirm(self) -> bool:
         """Return True if what the slot holds is final; False if a vacuum has passed it.
 
