@@ -24,7 +24,6 @@ from sparktxn.log.write import composing, lists
 from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
 from sparktxn.log.write.queue import LISTS_BYTES_MAX
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
-from sparktxn.state import machine
 from sparktxn.state.rules import RULES
 from tests.producercommands import ProducerCommands
 
@@ -245,19 +244,25 @@ def test_a_defect_that_no_list_has_brought_about_is_told_once_to_each_and_then_o
     assert client.log.committed_offset("group", *LEFT).offset == 3
 
 
-def test_an_intent_that_cannot_be_applied_is_left_to_its_owner(shared, client, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison = encode_intent("1" * 32, 1, [[offset_commit("a", group="poison")]])
-    shared.objects.put(names.intent(1, "1" * 32), poison)
-    original = machine.apply_list
+@pytest.mark.parametrize("failing", ["apply_list", "_settle"])
+def test_an_intent_that_cannot_be_applied_is_left_to_its_owner(
+    shared, client, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """What was applied of it by then is in no entry, and must be in no state."""
+    poison = encode_intent("1" * 20, 1, [[offset_commit("a", group="poison")]])
+    shared.objects.put(names.intent(1, "1" * 20), poison)
+    original, met = getattr(composing, failing), []
 
-    def fail(read: Any, commands: Any, context: Any) -> Any:
-        if "poison" in repr(commands):
+    def fail(*arguments: Any) -> Any:
+        if "poison" in repr(arguments):
+            met.append(arguments)
             raise ZeroDivisionError("a defect")
-        return original(read, commands, context)
+        return original(*arguments)
 
-    monkeypatch.setattr(composing, "apply_list", fail)
+    monkeypatch.setattr(composing, failing, fail)
     client.submit(offset_commit("b"))
     client.submit(offset_commit("c"))
+    assert len(met) == 1
     assert client.log.group_ids() == ["group"]
 
 
