@@ -85,7 +85,8 @@ def _refusal_of_whole(
     halves = [command for command in to_write if isinstance(command, commands.PrepareHalf)]
     if halves and (rejected := halfmessages.rejection(delta.get, halves)):
         return rejected
-    if any(result is partitions.FORGOTTEN for result in results) and not _is_repetition(list_, results):
+    is_forgotten = len(to_write) < len(results) and any(result is partitions.FORGOTTEN for result in results)
+    if is_forgotten and not _is_repetition(list_, results):
         return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
     return None
 
