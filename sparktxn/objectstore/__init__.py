@@ -11,7 +11,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.objectstore.uri import FILE, MEMORY, parse_uri
+from sparktxn.objectstore.uri import EXTRAS, FILE, MEMORY, parse_uri
 from sparktxn.process.clock import Clock
 
 __all__ = ["ObjectInfo", "ObjectStore", "PutOutcome", "open_store"]
@@ -41,6 +41,7 @@ def open_store(
         from sparktxn.objectstore.remote import RemoteStore
     except ImportError as error:
         raise ConfigurationError(
-            f"a {address.scheme}:// store needs a package that is not installed ({error}): pip install 'sparktxn[s3]'"
+            f"a {address.scheme}:// store needs a package that is not installed ({error}): "
+            f"pip install 'sparktxn[{EXTRAS.get(address.scheme, 's3')}]'"
         ) from None
     return RemoteStore(address, storage, request_timeout_s=settings.request_timeout_ms / 1000, clock=clock)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from sparktxn.errors import ConfigurationError
 
 __all__ = [
+    "EXTRAS",
     "FILE",
     "MEMORY",
     "StoreUri",
@@ -21,10 +22,12 @@ __all__ = [
 
 FILE: Final = "file"
 MEMORY: Final = "memory"
+EXTRAS: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
+"""Schemes of remote stores, and the extra of this package that installs what reaches them."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)", re.DOTALL)
 _LOCATION = re.compile(r"[^/\\?#@%\s]+(?:/[^/\\?#@%\s]+)*")
-_SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs"}
+_SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs"}
 _BROKER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 
 

@@ -1,4 +1,4 @@
-"""A loopback HTTP proxy before an S3 endpoint that fails as a script says: what clients do with it is theirs.
+"""A loopback HTTP proxy before a store's endpoint that fails as a script says: what clients do with it is theirs.
 
 with FaultProxy(server.endpoint_url) as proxy:
     proxy.inject(Fault.DROP_AFTER, method="PUT", path="/_log/", times=1)
@@ -128,7 +128,7 @@ class FaultProxy:
         with self._lock:
             self.requests.append((method, path))
             for script in self._scripts:
-                if script.times > 0 and script.method == method and script.path in path:
+                if script.times > 0 and script.method == method and script.path in urllib.parse.unquote(path):
                     script.times -= 1
                     return script
         return None

@@ -379,10 +379,12 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     """What a store that is reached by HTTP must do in addition, behind a proxy that fails by script.
 
     A subclass gives the fixtures `proxy` (a started `FaultProxy` before the server) and `faulty_opening` (an `Opening`
-    of the store of `opening`, through the proxy, with a request time-out of `request_timeout_s`).
+    of the store of `opening`, through the proxy, with a request time-out of `request_timeout_s`). A create is a request
+    of `create_method`.
     """
 
     request_timeout_s: ClassVar[float] = 1.5
+    create_method: ClassVar[str] = "PUT"
 
     @pytest.fixture
     def proxy(self) -> Iterator[FaultProxy]:
@@ -407,7 +409,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_lost_answer_is_never_taken_for_a_loss(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth, fault: Fault, times: int
     ) -> None:
-        proxy.inject(fault, method="PUT", path=ENTRY, times=times)
+        proxy.inject(fault, method=self.create_method, path=ENTRY, times=times)
         outcome = faulty.put_if_absent(ENTRY, b"my token")
         assert outcome in (PutOutcome.EXISTS, PutOutcome.UNKNOWN)
         assert faulty.get(ENTRY) == truth.read(ENTRY) == b"my token"
@@ -415,7 +417,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_hanging_answer_is_unknown_within_the_deadline(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        proxy.inject(Fault.HANG_AFTER, method="PUT", path=ENTRY, times=1000)
+        proxy.inject(Fault.HANG_AFTER, method=self.create_method, path=ENTRY, times=1000)
         started_s = time.monotonic()
         assert faulty.put_if_absent(ENTRY, b"my token", timeout_s=1.0) is PutOutcome.UNKNOWN
         assert time.monotonic() - started_s < _LATE_S
@@ -424,7 +426,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_black_hole_is_unknown_within_the_deadline_and_holds_nothing(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        proxy.inject(Fault.HANG_BEFORE, method="PUT", times=1000)
+        proxy.inject(Fault.HANG_BEFORE, method=self.create_method, times=1000)
         started_s = time.monotonic()
         assert faulty.put_if_absent(ENTRY, b"my token", timeout_s=1.0) is PutOutcome.UNKNOWN
         assert time.monotonic() - started_s < _LATE_S
@@ -433,7 +435,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
 
     def test_a_black_hole_ends_with_the_request_timeout(self, faulty: ObjectStore, proxy: FaultProxy) -> None:
-        proxy.inject(Fault.HANG_BEFORE, method="PUT", times=1000)
+        proxy.inject(Fault.HANG_BEFORE, method=self.create_method, times=1000)
         proxy.inject(Fault.HANG_BEFORE, method="GET", times=1000)
         started_s = time.monotonic()
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.UNKNOWN
@@ -475,14 +477,14 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_conflict_is_unknown_and_nothing_is_there(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        proxy.inject(Fault.CONFLICT_BEFORE, method="PUT", times=1000)
+        proxy.inject(Fault.CONFLICT_BEFORE, method=self.create_method, times=1000)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.UNKNOWN
         assert truth.read(ENTRY) is None
         proxy.clear()
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
 
     def test_a_busy_store_is_asked_again(self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth) -> None:
-        proxy.inject(Fault.UNAVAILABLE_BEFORE, method="PUT", times=1)
+        proxy.inject(Fault.UNAVAILABLE_BEFORE, method=self.create_method, times=1)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
         proxy.inject(Fault.UNAVAILABLE_BEFORE, method="GET", times=1)
         assert faulty.get(ENTRY) == truth.read(ENTRY) == b"my token"
@@ -490,7 +492,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_store_that_stays_busy_is_unavailable_for_reads_and_unknown_for_creates(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        for method in ("PUT", "GET"):
+        for method in (self.create_method, "GET"):
             proxy.inject(Fault.UNAVAILABLE_BEFORE, method=method, times=1000)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.UNKNOWN
         assert truth.read(ENTRY) is None
@@ -503,7 +505,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
         assert faulty.get(ENTRY) == b"theirs"
 
     def test_a_slow_answer_is_waited_for(self, faulty: ObjectStore, proxy: FaultProxy) -> None:
-        proxy.inject(Fault.DELAY, method="PUT", delay_s=0.3)
+        proxy.inject(Fault.DELAY, method=self.create_method, delay_s=0.3)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
 
     def test_reading_is_one_request(self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth) -> None:
@@ -516,4 +518,4 @@ class RemoteObjectStoreTests(ObjectStoreTests):
         faulty.put_if_absent(ENTRY, b"my token")
         faulty.list("_log/")
         faulty.list_names("_log/")
-        assert [method for method, _ in proxy.requests] == ["PUT", "GET", "GET"]
+        assert [method for method, _ in proxy.requests] == [self.create_method, "GET", "GET"]

@@ -32,7 +32,10 @@ def shown(error: BaseException) -> str:
 
 
 def test_an_unknown_scheme_names_the_extra() -> None:
-    with pytest.raises(ConfigurationError, match=r"'foo' is unknown: .* s3, s3a, or a path\. S3 needs the extra: pip"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"'foo' is unknown: .* s3, s3a, or a path\. Extras: pip install 'sparktxn\[s3\]' for s3://",
+    ):
         Store.open("foo://bucket/x")
 
 

@@ -37,6 +37,8 @@ from sparktxn.testing.objectstore_tests import Opening
         ("s3a://bucket/a", "s3://bucket/a"),
         ("S3A://bucket/a", "s3://bucket/a"),
         ("gcs://bucket/a", "gs://bucket/a"),
+        ("az://container/a", "abfs://container/a"),
+        ("abfss://container/a", "abfs://container/a"),
     ],
 )
 def test_an_address_has_one_spelling(uri: str | Path, expected: str) -> None:
@@ -112,7 +114,10 @@ STORE_OF_TEST = {
     "TestMemory": "MemoryStore",
     "TestMoto": "RemoteStore",
     "TestSeaweedFS": "RemoteStore",
-    "TestFsspec": "RemoteStore",
+    "TestGcs": "RemoteStore",
+    "TestFakeGcs": "RemoteStore",
+    "TestAzure": "RemoteStore",
+    "TestAzurite": "RemoteStore",
 }
 
 

@@ -1,0 +1,121 @@
+"""S3 and the servers that speak it, through s3fs: its own calls where its file-like ones would ask twice or cache."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sparktxn.objectstore.cloud import Cloud, Refusal, causes
+from sparktxn.objectstore.contract import ObjectInfo
+
+__all__ = ["CONNECTIONS", "S3"]
+
+CONNECTIONS: Final = 32
+"""How many requests a handle has under way at once."""
+_DIRECTORY_BUCKET: Final = "--x-s3"
+"""How the names of S3 Express's buckets end, whose listings have no order."""
+
+
+class _S3Requests:
+    def __init__(self, s3: Any) -> None:
+        self._s3 = s3
+
+    async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
+        bucket, _, path = key.partition("/")
+        ranged = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
+        try:
+            answer = await self._s3._call_s3("get_object", Bucket=bucket, Key=path, **ranged)
+        except Exception as error:
+            refusal = _refusal(error)
+            if refusal.status == 416:
+                return b""
+            if refusal.code != "NoSuchBucket" and (refusal.status == 404 or isinstance(error, FileNotFoundError)):
+                return None
+            raise
+        async with answer["Body"] as body:
+            data: bytes = await body.read()
+        if len(data) != answer["ContentLength"]:
+            raise ConnectionError(f"{len(data)} of {answer['ContentLength']} bytes arrived")
+        return data
+
+    async def create(self, key: str, data: bytes) -> None:
+        await self._s3._pipe_file(key, data, mode="create")
+
+    async def write(self, key: str, data: bytes) -> None:
+        await self._s3._pipe_file(key, data)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        bucket = keys[0].partition("/")[0]
+        objects = [{"Key": key.partition("/")[2]} for key in keys]
+        answer = await self._s3._call_s3("delete_objects", Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+        for refused in answer.get("Errors", ()):
+            raise OSError(f"{refused['Code']} for {refused['Key']!r}")
+
+    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
+        bucket, _, path = prefix.partition("/")
+        if bucket.endswith(_DIRECTORY_BUCKET):
+            # They begin at no name, and their prefixes end with a slash: the caller takes what it asked for.
+            after, path = "", path[: path.rfind("/") + 1]
+        request = {"Bucket": bucket, "Prefix": path} | ({} if deep else {"Delimiter": "/"})
+        if after:
+            request["StartAfter"] = after.partition("/")[2]
+        found: list[ObjectInfo] = []
+        while True:
+            page = await self._s3._call_s3("list_objects_v2", **request)
+            for item in page.get("Contents", ()):
+                modified_ms = int(item["LastModified"].timestamp() * 1000)
+                found.append(ObjectInfo(f"{bucket}/{item['Key']}", item["Size"], modified_ms))
+            if not page.get("IsTruncated"):
+                return found
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _file_system() -> Any:
+    from s3fs import S3FileSystem
+
+    return S3FileSystem
+
+
+def _connect(storage: Mapping[str, Any], timeout_s: float) -> _S3Requests:
+    options = dict(storage)
+    config = {
+        "connect_timeout": min(5.0, timeout_s),
+        "read_timeout": min(20.0, timeout_s),
+        "max_pool_connections": CONNECTIONS,
+        "retries": {"mode": "standard", "total_max_attempts": 3},
+    }
+    options["config_kwargs"] = config | options.get("config_kwargs", {})
+    options["session"] = _aws_session(options.pop("profile", None))
+    return _S3Requests(_file_system()(**options, skip_instance_cache=True, use_listings_cache=False))
+
+
+@functools.cache
+def _aws_session(profile: str | None) -> Any:
+    """Return AWS's own chain of credentials. Shared: reading the service's description takes a tenth of a second."""
+    from aiobotocore.session import AioSession
+
+    return AioSession(profile=profile)
+
+
+def _refusal(error: BaseException) -> Refusal:
+    for cause in causes(error):
+        answer = getattr(cause, "response", None)
+        if isinstance(answer, Mapping):
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return Refusal(int(status), str(answer.get("Error", {}).get("Code", "")))
+    return Refusal()
+
+
+S3: Final = Cloud(
+    file_system=_file_system,
+    connect=_connect,
+    refusal=_refusal,
+    credentials=(
+        "give storage.key and storage.secret, a profile of ~/.aws/credentials as storage.profile or AWS_PROFILE, the "
+        "environment's AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where the machine has a role"
+    ),
+    delete_batch=1000,
+    resends=True,
+    names={"session": "profile"},  # s3fs gets a session of ours, with the profile of this name
+)
