@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench sim interop nightly fuzz mutate docs lock coverage java clean
+.PHONY: help demo test check format bench sim interop clouds nightly fuzz mutate docs lock coverage java clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -30,8 +30,8 @@ demo: $(STAMP) java ## Runs the main job on real data: exactly-once through two 
 	@echo "installation took $$(cat $(STAMP)) s (once; not part of the demo's time)"
 	@$(PY) examples/flights_demo.py $(ARGS)
 
-test: $(STAMP) java ## Runs all tests but the nightly ones and those of `make interop`
-	@$(PY) -m pytest -m 'not nightly and not interop' $(IN_WORKERS) $(ARGS)
+test: $(STAMP) java ## Runs all tests but the nightly ones, and those of `make interop` and `make clouds`
+	@$(PY) -m pytest -m 'not nightly and not interop and not clouds' $(IN_WORKERS) $(ARGS)
 
 check: $(STAMP) ## Lint, format, types, import layers and prose
 	@$(VENV)/bin/ruff check .
@@ -54,8 +54,14 @@ sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 interop: $(STAMP) java ## Runs Kafka's tools, confluent-kafka's modules, stream frameworks, hadoop-aws, engines that read tables (fetches them once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
+clouds: $(STAMP) ## Runs stores on emulators of Google Cloud Storage and Azure (fetches them once)
+	@.ci/ensure-clouds
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[gcs,azure]'
+	@$(PY) -m pytest -m 'clouds and not nightly' tests/stores tests/maintenance $(ARGS)
+
 nightly: $(STAMP) java ## Runs all that is long or random, in less than six hours: make nightly ARGS='--only crash' or '--resume'
-	@$(PIP) --constraint .ci/constraints.txt --editable '.[fuzz,mutate]'
+	@.ci/ensure-clouds
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[fuzz,mutate,gcs,azure]'
 	@$(PY) -m tests.nightly $(ARGS)
 
 fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--seconds 600'
@@ -73,13 +79,13 @@ docs: $(STAMP) ## Writes the documents that are made from settings, from the tes
 
 lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate]'
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate,gcs,azure]'
 	@{ head -1 .ci/constraints.txt; .venv-lock/bin/python -m pip freeze --exclude-editable; } >.ci/constraints.new
 	@mv .ci/constraints.new .ci/constraints.txt
 	@rm -rf .venv-lock
 
 coverage: $(STAMP) java ## Runs the tests and writes which lines and branches they reach, as coverage/index.html
-	@$(PY) -m pytest -m 'not nightly and not interop' $(IN_WORKERS) --cov --cov-report=html:coverage --cov-report=term $(ARGS)
+	@$(PY) -m pytest -m 'not nightly and not interop and not clouds' $(IN_WORKERS) --cov --cov-report=html:coverage --cov-report=term $(ARGS)
 
 java:
 	@.ci/ensure-java

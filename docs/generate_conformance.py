@@ -24,8 +24,8 @@ INTRODUCTION = """\
 
 What Kafka's transactions and groups do, in short words. *Here* says what is different in this store by its design, and
 why. The last column names the tests that show it. Every transactional log needs the behaviours with a ★. A behaviour
-without a test has its reason. `make test ARGS='-m "kafka and not nightly and not interop"'` runs the tests that are
-named here, without the long ones of `make nightly` and those of `make interop`.
+without a test has its reason. `make test ARGS='-m "kafka and not nightly and not interop and not clouds"'` runs the
+tests that are named here, without the long ones of `make nightly` and those of `make interop`.
 
 Where nothing else is said, this is Kafka's classic protocol of transactions (`transaction.version` 0 and 1), and its
 newer one of consumer groups (KIP-848). Names in brackets are those of Kafka's own tests.

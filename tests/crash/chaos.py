@@ -77,15 +77,16 @@ class Report(NamedTuple):
 
 
 class NetworkFaults:
-    """Faults at random between the workers and an S3 server, from entering to leaving the context."""
+    """Faults at random between the workers and a server, from entering to leaving the context."""
 
     _FAULTS: Final = (
         *(Fault.DROP_AFTER, Fault.DROP_AFTER, Fault.UNAVAILABLE_BEFORE, Fault.UNAVAILABLE_AFTER),
         *(Fault.DROP_AFTER, Fault.UNAVAILABLE_AFTER, Fault.CONFLICT_BEFORE, Fault.DELAY, Fault.DELAY, Fault.HANG_AFTER),
     )
 
-    def __init__(self, proxy: FaultProxy, seed: int) -> None:
+    def __init__(self, proxy: FaultProxy, seed: int, create_method: str = "PUT") -> None:
         self._proxy = proxy
+        self._create_method = create_method
         self._random = Random(f"weather/{seed}")
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._blow, daemon=True)
@@ -109,7 +110,7 @@ class NetworkFaults:
             reads = fault in (Fault.UNAVAILABLE_BEFORE, Fault.DELAY) and self._random.random() < 0.3
             path = self._random.choice(("/_log/", "/_log/", "/topics/"))
             times = self._random.choice((1, 1, 2))
-            method = "GET" if reads else "PUT"
+            method = "GET" if reads else self._create_method
             self._proxy.inject(fault, method=method, path=path, times=times, delay_s=self._random.uniform(0.05, 0.5))
         self.requests += len(self._proxy.requests)
         self._proxy.clear()

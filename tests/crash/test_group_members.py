@@ -22,7 +22,7 @@ from tests.crash.chaos_workload import FENCED, STARTS_AGAIN, Task
 from tests.crash.group_workload import GROUP, PARTITIONS, SESSIONS
 from tests.crash.journal_checker import notes_of
 from tests.crash.worker_forker import WorkerForker
-from tests.servers import S3Server
+from tests.servers import ObjectServer, S3Server
 
 pytestmark = pytest.mark.crash
 
@@ -265,11 +265,17 @@ HUNDRED_BLOWS = Plan(kills=80, pauses=20, gap_max_s=1.0)
 """Five runs of these make the 500 blows of `make nightly` on each store."""
 
 
-def strike_on(tmp_path: Path, server: S3Server, seed: int, plan: Plan) -> None:
-    """Strike members on an S3 server, which they share: a round trip takes longer, and so do sessions."""
+def strike_on(tmp_path: Path, server: ObjectServer, seed: int, plan: Plan) -> None:
+    """Strike members on a server, which they share: a round trip takes longer, and so do sessions."""
     bucket = f"members-{uuid4().hex[:12]}"
     server.create_bucket(bucket)
-    strike(tmp_path, f"s3://{bucket}/store", dict(server.options), seed, plan._replace(timeout_ms=4_000, gap_max_s=0.3))
+    strike(
+        tmp_path,
+        server.uri(bucket, "store"),
+        dict(server.options),
+        seed,
+        plan._replace(timeout_ms=4_000, gap_max_s=0.3),
+    )
 
 
 @pytest.mark.kafka("K106", "K134", "K138")
@@ -300,3 +306,13 @@ def test_eight_members_under_many_blows_on_seaweedfs(
     tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
 ) -> None:
     strike_on(tmp_path, seaweed_server, seed, HUNDRED_BLOWS)
+
+
+@pytest.mark.kafka("K106", "K134", "K138")
+@pytest.mark.nightly
+@pytest.mark.clouds
+@pytest.mark.parametrize("emulator", ["fake_gcs_server", "azurite_server"])
+def test_eight_members_under_blows_on_an_emulator_of_a_cloud(
+    tmp_path: Path, request: pytest.FixtureRequest, seed: int, emulator: str
+) -> None:
+    strike_on(tmp_path, request.getfixturevalue(emulator), seed, Plan(kills=16, pauses=4, gap_max_s=1.0))

@@ -1,4 +1,4 @@
-"""Processes that are killed and paused at any moment, on a local disk and on two S3 servers behind a faulty proxy.
+"""Processes that are killed and paused at any moment, on a local disk and on servers behind a faulty proxy.
 
 Transactional writers (fused and early-published), a read-process-write job, a viewer and a sweeper run the clients that
 users run. Each notes the answers; afterwards nothing may contradict the store: see `journal_checker.py`.
@@ -15,7 +15,7 @@ import pytest
 from sparktxn.testing.faultproxy import FaultProxy
 from tests.crash.chaos import ChaosRun, NetworkFaults, Plan, Report
 from tests.crash.journal_checker import check_journals
-from tests.servers import S3Server
+from tests.servers import ObjectServer, S3Server
 
 pytestmark = pytest.mark.crash
 
@@ -36,13 +36,14 @@ def on_disk(folder: Path, seed: int, plan: Plan, **more: int) -> Report:
     return report
 
 
-def on_s3(folder: Path, server: S3Server, seed: int, plan: Plan) -> Report:
+def on_server(folder: Path, server: ObjectServer, seed: int, plan: Plan) -> Report:
     bucket = f"chaos-{os.getpid()}-{next(buckets)}"
     server.create_bucket(bucket)
     with FaultProxy(server.endpoint_url) as proxy:
         direct = {**server.options, **REMOTE}
-        chaos = ChaosRun(folder / "journals", f"s3://{bucket}/store", direct, seed, plan)
-        report = chaos.run(direct | {"storage.endpoint_url": proxy.endpoint_url}, NetworkFaults(proxy, seed))
+        chaos = ChaosRun(folder / "journals", server.uri(bucket, "store"), direct, seed, plan)
+        faults = NetworkFaults(proxy, seed, server.create_method)
+        report = chaos.run(direct | server.options_by(proxy.endpoint_url), faults)
     print(report)
     assert report.kills == plan.kills
     assert check_journals(chaos.evidence()) == []
@@ -78,7 +79,7 @@ def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path, seed: int, run: i
 @pytest.mark.moto
 @pytest.mark.parametrize("run", range(4))
 def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server, seed: int, run: int) -> None:
-    on_s3(tmp_path, moto_server, seed, Plan(kills=50, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
+    on_server(tmp_path, moto_server, seed, Plan(kills=50, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
 
 
 @pytest.mark.kafka("K138")
@@ -88,4 +89,15 @@ def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S
 def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(
     tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
 ) -> None:
-    on_s3(tmp_path, seaweed_server, seed, Plan(kills=40, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
+    on_server(tmp_path, seaweed_server, seed, Plan(kills=40, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
+
+
+@pytest.mark.kafka("K138")
+@pytest.mark.nightly
+@pytest.mark.clouds
+@pytest.mark.parametrize("emulator", ["fake_gcs_server", "azurite_server"])
+def test_kills_on_an_emulator_of_a_cloud_behind_a_faulty_proxy(
+    tmp_path: Path, request: pytest.FixtureRequest, seed: int, emulator: str
+) -> None:
+    server = request.getfixturevalue(emulator)
+    on_server(tmp_path, server, seed, Plan(kills=20, pauses=3, writers=2, gap_max_s=3.0, timeout_ms=4_000))

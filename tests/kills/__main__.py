@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.kills.blows import Blow
 from tests.kills.broken import BUILDS
-from tests.kills.plan import MASTERS, STORES, choose_blows, choose_query
+from tests.kills.plan import CLOUDS, MASTERS, STORES, choose_blows, choose_query
 from tests.kills.queries import SINKS, SOURCES
 from tests.kills.stores import under_kills
 
@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="chooses the query and the blows")
     parser.add_argument("--batches", type=int, default=200, help="micro-batches, 10 rows each")
-    parser.add_argument("--store", choices=STORES, default="local")
+    parser.add_argument("--store", choices=(*STORES, *CLOUDS), default="local")
     parser.add_argument("--folder", type=Path, help="where the store, the checkpoint and the drivers' output stay")
     parser.add_argument("--broken", choices=sorted(BUILDS), default="", help="a build that must fail")
     parser.add_argument("--blow", action="append", help="point:action:after, instead of the seed's blows")

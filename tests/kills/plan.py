@@ -11,9 +11,10 @@ from typing import Final
 from tests.kills.blows import AT_RANDOM, COMMIT_POINTS, POINTS, TASK_POINTS, Blow
 from tests.kills.queries import SOURCES, Query
 
-__all__ = ["MASTERS", "STORES", "choose_blows", "choose_query", "every_point"]
+__all__ = ["CLOUDS", "MASTERS", "STORES", "choose_blows", "choose_query", "every_point"]
 
 STORES: Final = ("local", "moto", "seaweedfs")
+CLOUDS: Final = ("fake-gcs", "azurite")
 MASTERS: Final = ("local[2,4]", "local-cluster[2,1,1024]")
 """Threads of the driver, each task tried up to four times; and two executors, processes of their own."""
 
@@ -23,7 +24,7 @@ _FIRST_AFTER: Final = 1
 
 def choose_query(seed: int, batches: int, store: str, uri: str, options: Mapping[str, str], folder: Path) -> Query:
     """Return the query of a seed; five seeds on three stores have all sources, sinks and kinds of content."""
-    place = seed - 1 + 5 * STORES.index(store)
+    place = seed - 1 + 5 * (*STORES, *CLOUDS).index(store)
     return Query(
         uri=uri,
         options=options,

@@ -1,4 +1,4 @@
-"""The stores of runs under kills: a folder, or a bucket of an S3 server that is copied to a folder to be checked."""
+"""The stores of runs under kills: a folder, or a bucket of a server that is copied to a folder to be checked."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.cloudservers import AzuriteServer, FakeGcsServer
 from tests.kills.blows import Blow
 from tests.kills.queries import Query
 from tests.kills.supervisor import Report, run
-from tests.servers import MotoServer, S3Server, SeaweedServer
+from tests.servers import MotoServer, ObjectServer, SeaweedServer
 from tests.spark.objects import copy_objects
 
 __all__ = ["Place", "under_kills"]
 
-_SERVERS: Final = {"moto": MotoServer, "seaweedfs": SeaweedServer}
+_SERVERS: Final[Mapping[str, type[ObjectServer]]] = {
+    "moto": MotoServer,
+    "seaweedfs": SeaweedServer,
+    "fake-gcs": FakeGcsServer,
+    "azurite": AzuriteServer,
+}
 _BUCKET: Final = "kills"
 
 
@@ -25,7 +31,7 @@ class Place(NamedTuple):
     uri: str
     options: Mapping[str, str]
     folder: Path
-    server: S3Server | None
+    server: ObjectServer | None
 
     def run(self, query: Query, blows: Sequence[Blow], seed: int, broken: str = "") -> Report:
         """Run the query through the blows, and check what the store holds."""
@@ -45,4 +51,4 @@ def under_kills(store: str, folder: Path) -> Iterator[Place]:
         return
     with _SERVERS[store](folder / "server") as server:
         server.create_bucket(_BUCKET)
-        yield Place(f"s3://{_BUCKET}/{folder.name}", server.options, folder, server)
+        yield Place(server.uri(_BUCKET, folder.name), server.options, folder, server)

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from tests.kills.blows import POINTS, Blow
 from tests.kills.broken import BUILDS
-from tests.kills.plan import MASTERS, STORES, choose_blows, choose_query, every_point
+from tests.kills.plan import CLOUDS, MASTERS, STORES, choose_blows, choose_query, every_point
 from tests.kills.queries import Query
 from tests.kills.stores import under_kills
 from tests.kills.supervisor import Report
@@ -21,6 +21,7 @@ from tests.kills.supervisor import Report
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 NIGHTLY_BATCHES = 200
+CLOUD_BATCHES = 16
 BROKEN_BLOWS = {
     "identity-ignored": Blow("commit-end", "raise", 1),
     "topic-by-topic": Blow("entry-after", "raise", 1),
@@ -59,12 +60,23 @@ def test_a_build_without_a_rule_is_caught(tmp_path: Path, build: str) -> None:
         assert "10 numbers are there more than once" in problems
 
 
+def long_run(folder: Path, seed: int, store: str, batches: int) -> None:
+    with under_kills(store, folder) as place:
+        query = choose_query(seed, batches, store, place.uri, place.options, folder / "run")
+        report = place.run(query, choose_blows(query, seed), seed)
+    print(report)
+    assert not report.findings.problems, report
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_long_query_under_all_blows_writes_each_row_once(tmp_path: Path, seed: int, store: str) -> None:
-    with under_kills(store, tmp_path) as place:
-        query = choose_query(seed, NIGHTLY_BATCHES, store, place.uri, place.options, tmp_path / "run")
-        report = place.run(query, choose_blows(query, seed), seed)
-    print(report)
-    assert not report.findings.problems, report
+    long_run(tmp_path, seed, store, NIGHTLY_BATCHES)
+
+
+@pytest.mark.clouds
+@pytest.mark.nightly
+@pytest.mark.parametrize("store", CLOUDS)
+def test_a_query_on_an_emulator_of_a_cloud_writes_each_row_once(tmp_path: Path, store: str) -> None:
+    long_run(tmp_path, 1, store, CLOUD_BATCHES)

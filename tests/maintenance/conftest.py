@@ -15,6 +15,8 @@ BUCKET = "copying"
         "local",
         pytest.param("moto_server", marks=[pytest.mark.moto, pytest.mark.nightly]),
         pytest.param("seaweed_server", marks=[pytest.mark.seaweedfs, pytest.mark.nightly]),
+        pytest.param("fake_gcs_server", marks=pytest.mark.clouds),
+        pytest.param("azurite_server", marks=pytest.mark.clouds),
     ]
 )
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
@@ -23,4 +25,4 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str,
         return str(tmp_path / "root"), {"store.fsync": "false"}
     server: Any = request.getfixturevalue(request.param)
     server.create_bucket(BUCKET)
-    return f"s3://{BUCKET}/{tmp_path.name}", server.options
+    return server.uri(BUCKET, tmp_path.name), server.options

@@ -1,4 +1,4 @@
-"""The sweep on real stores and real time: S3 gives an object's age in whole seconds."""
+"""The sweep on real stores and real time: S3 and Azure give an object's age in whole seconds."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ BUCKET = "sweeping"
         "local",
         pytest.param("moto_server", marks=pytest.mark.moto),
         pytest.param("seaweed_server", marks=[pytest.mark.seaweedfs, pytest.mark.nightly]),
+        pytest.param("fake_gcs_server", marks=pytest.mark.clouds),
+        pytest.param("azurite_server", marks=pytest.mark.clouds),
     ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
@@ -31,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param != "local":
         server: Any = request.getfixturevalue(request.param)
         server.create_bucket(BUCKET)
-        uri, options = f"s3://{BUCKET}/{tmp_path.name}", server.options
+        uri, options = server.uri(BUCKET, tmp_path.name), server.options
     with Store.open(uri, options=options, create=True) as store:
         yield store
 

@@ -1,4 +1,4 @@
-"""The vacuum on a local disk and on S3, under real producers and consumers."""
+"""The vacuum on a local disk, on S3 and on emulators of other clouds, under real producers and consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparktxn import Consumer, Producer, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.store import Store, read_task
-from tests.servers import S3Server
+from tests.servers import ObjectServer
 
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 3_600_000}
 OPTIONS = {"store.fsync": "false", "checkpoint.entries": "4", "checkpoint.seal.segments": "2"}
@@ -102,11 +102,18 @@ def test_clients_live_through_vacuums_on_a_local_disk(shop: Shop, tmp_path: Path
     assert [folder for folder in runs if folder.name.count("-") > 1 or folder.parent.name == "_checkpoints"] == []
 
 
-@pytest.mark.nightly
-@pytest.mark.moto
-def test_clients_live_through_vacuums_on_s3(moto_server: S3Server) -> None:
-    moto_server.create_bucket("vacuum")
-    shop = Shop("s3://vacuum/shop", OPTIONS | moto_server.options)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("moto_server", marks=[pytest.mark.moto, pytest.mark.nightly]),
+        pytest.param("fake_gcs_server", marks=pytest.mark.clouds),
+        pytest.param("azurite_server", marks=pytest.mark.clouds),
+    ],
+)
+def test_clients_live_through_vacuums_on_a_server(request: pytest.FixtureRequest, name: str) -> None:
+    server: ObjectServer = request.getfixturevalue(name)
+    server.create_bucket("vacuum")
+    shop = Shop(server.uri("vacuum", "shop"), OPTIONS | server.options)
     live_through_vacuums(shop, rounds=2)
     shop.store.close()
 

@@ -34,7 +34,9 @@ ALL: Final = tuple(
     for folder in ("unit", "property", "log", "integration", "maintenance", "transfer", "compatibility", "simulation")
 )
 """The folders of `make test` that run in the process of a mutant; other tests start Spark, servers or processes."""
-OTHER_PROCESSES: Final = "not nightly and not interop and not spark and not moto and not seaweedfs and not crash"
+OTHER_PROCESSES: Final = (
+    "not nightly and not interop and not spark and not moto and not seaweedfs and not clouds and not crash"
+)
 READ_THE_SOURCE: Final = (
     "tests/unit/state/test_refusals.py::test_every_refusal_of_the_state_machine_belongs_to_a_command",
     "tests/unit/test_settings_are_read.py",

