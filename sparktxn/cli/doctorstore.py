@@ -6,7 +6,7 @@ The objects have the names of those that writers make to see the store's time, w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -30,8 +30,24 @@ _ROUNDS: Final = 5
 _TIMED: Final = 10
 _SLOW_MS: Final = 1_000
 _SKEW_WARNING_MS: Final = 5_000
-_UNSAFE: Final = "do not keep data here: use a store that honours If-None-Match: * on PUT, such as AWS S3"
+_REPLACES_AFTER_S: Final = 1.1
+"""Google Cloud Storage takes one write a second over one object."""
+_UNSAFE: Final = (
+    "do not keep data here: use a store that honours If-None-Match: * on PUT, such as AWS S3, or Google Cloud Storage "
+    "or Azure Blob Storage"
+)
 _UNSTABLE: Final = "do not keep data here: use a store whose reads and listings show what was written before"
+
+COMMITS: Final = {"put": 3_600, "list": 4_800, "get": 0}
+"""Requests of an hour in which one producer commits a small transaction each second."""
+WAITING: Final = {"put": 0, "list": 37_000, "get": 36_000}
+"""Requests of an hour in which a consumer of a group waits for records in another process, at most."""
+_PRICES: Final = {
+    "s3": ("S3 Standard", {"put": 5.0, "list": 5.0, "get": 0.4}),
+    "gs": ("Google Cloud Storage Standard", {"put": 5.0, "list": 5.0, "get": 0.4}),
+    "abfs": ("", {}),
+}
+"""List prices in USD of a million requests in the cheapest regions (2026); none where regions and tiers differ much."""
 
 
 class Check(NamedTuple):
@@ -65,6 +81,9 @@ class _Examination:
                 "write", FAILED, str(error), "give the credentials the right to put objects, or fix the address"
             )
             return
+        if outcome is PutOutcome.UNKNOWN and self._objects.get(name) is None:
+            yield Check("write", FAILED, "the store did not take a conditional put; its answer is in the log", _UNSAFE)
+            return
         yield Check("write", OK, f"put-if-absent answered {outcome.value}")
         for check in (
             partial(self._read, name, data),
@@ -74,6 +93,7 @@ class _Examination:
             self._replaced,
             self._skew,
             self._latency,
+            self._after,
             self._deleted,
         ):
             yield self._answered(check)
@@ -98,6 +118,15 @@ class _Examination:
         if listed.get(name) != len(data) or name not in self._objects.list_names(names.CLOCKS):
             return Check("list", FAILED, "an object that was just written is not listed", _UNSTABLE)
         return Check("list", OK, "what is written is listed at once")
+
+    def _after(self) -> Check:
+        """List from a name on, as each commit does: among all that the other checks have made."""
+        made = sorted(self._made)
+        after, later = made[len(made) // 2], made[len(made) // 2 + 1 :]
+        deep = [info.name for info in self._objects.list(names.CLOCKS, after)]
+        if deep[: len(later)] != later or sorted(self._objects.list_names(names.CLOCKS, after)) != deep:
+            return Check("list after a name", FAILED, "a listing from a name on lacks names, or has others", _UNSTABLE)
+        return Check("list after a name", OK, "a listing from a name on has all that follow")
 
     def _conditional(self, name: str, data: bytes) -> Check:
         outcome = self._objects.put_if_absent(name, b"second")
@@ -131,8 +160,10 @@ class _Examination:
 
     def _replaced(self) -> Check:
         name = self._name()
-        for value in (b"old", b"new"):
-            self._objects.put(name, value)
+        self._objects.put(name, b"old")
+        if _scheme(self._objects) in _PRICES:
+            self._clock.sleep(_REPLACES_AFTER_S)
+        self._objects.put(name, b"new")
         if self._objects.get(name) != b"new":
             return Check("replace", WARNING, "an object that was replaced reads as before", "it costs time, no data")
         return Check("replace", OK, "hints can be replaced")
@@ -188,10 +219,29 @@ class _Examination:
             self._objects.delete(self._made)
 
 
+def _scheme(objects: ObjectStore) -> str:
+    return objects.uri.partition("://")[0]
+
+
+def _requests(scheme: str) -> Check:
+    """Say what requests of an hour cost; nothing is asked of the store."""
+    store, prices = _PRICES[scheme]
+
+    def priced(requests: Mapping[str, int]) -> str:
+        counts = " and ".join(f"{count:,} {verb}s" for verb, count in requests.items() if count)
+        dollars = sum(count * prices.get(verb, 0.0) for verb, count in requests.items()) / 1_000_000
+        return f"{counts} ({dollars:.2f} USD)" if prices else counts
+
+    found = f"an hour of a commit each second takes {priced(COMMITS)}, and each waiting consumer {priced(WAITING)}"
+    return Check("requests", OK, f"{found}, at list prices of {store}" if store else found)
+
+
 def examine(objects: ObjectStore, clock: Clock, ids: Ids) -> Iterator[Check]:
     """Yield what is found of an object store. It need not hold a store yet, and a store in it is left as it is."""
     examination = _Examination(objects, clock, ids)
     yield from examination.checks()
+    if _scheme(objects) in _PRICES:
+        yield _requests(_scheme(objects))
     try:
         examination.give_back()
     except StoreError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 
 import pytest
 
-from sparktxn.cli.doctorstore import examine
+from sparktxn import Consumer, Producer
+from sparktxn.admin import AdminClient, NewTopic
+from sparktxn.cli.doctorstore import COMMITS, WAITING, examine
 from sparktxn.cli.verbs import doctor
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import ObjectInfo, PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn.testing.faultproxy import FaultProxy
 from tests.cli.terminal import ok, txnlog
+from tests.servers import S3Server
 
 _numbers = count()
 
@@ -85,6 +90,38 @@ class StaleList(Honest):
         return []
 
 
+class ListsFromTheBeginning(Honest):
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        return [*super().list_names(folder)]
+
+
+class ListsTooLate(Honest):
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        return super().list(prefix, after)[1 if after else 0 :]
+
+
+class RefusesConditions(Honest):
+    """As a server that does not implement the header."""
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        return PutOutcome.UNKNOWN
+
+
+class OneWriteASecond(Honest):
+    """As Google Cloud Storage limits writes over one object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uri = "gs://bucket/shop"
+        self.written_s: dict[str, float] = {}
+
+    def put(self, name: str, data: bytes) -> None:
+        if time.monotonic() - self.written_s.get(name, 0.0) < 1:
+            raise StoreUnavailable("rateLimitExceeded (HTTP 429)")
+        super().put(name, data)
+        self.written_s[name] = time.monotonic()
+
+
 class StaleReplacement(Honest):
     def put(self, name: str, data: bytes) -> None:
         super().put_if_absent(name, data)
@@ -143,6 +180,7 @@ def results(store: MemoryStore) -> dict[str, str]:
     [
         (Honest, {}),
         (OwnPutIsRefused, {}),
+        (OneWriteASecond, {}),
         (HeaderDropped, {"conditional put": "failed", "racing puts": "failed"}),
         (ReplacesAndSaysExists, {"conditional put": "failed", "racing puts": "failed"}),
         (KeepsAndSaysCreated, {"conditional put": "failed", "racing puts": "failed"}),
@@ -152,6 +190,9 @@ def results(store: MemoryStore) -> dict[str, str]:
         (TornRange, {"read": "failed"}),
         (EverythingExists, {"read": "failed", "delete": "warning"}),
         (StaleList, {"list": "failed", "clock": "warning"}),
+        (ListsFromTheBeginning, {"list after a name": "failed"}),
+        (ListsTooLate, {"list after a name": "failed"}),
+        (RefusesConditions, {"write": "failed"}),
         (StaleReplacement, {"replace": "warning"}),
         (WrongClock, {"clock": "failed"}),
         (SlowClock, {"clock": "warning"}),
@@ -165,7 +206,7 @@ def results(store: MemoryStore) -> dict[str, str]:
 def test_each_store_that_lies_is_found(kind: Callable[[], MemoryStore], expected: dict[str, str]) -> None:
     found = results(kind())
     assert {name: found.get(name) for name in expected} == expected
-    if kind in (Honest, OwnPutIsRefused, WrongClock, TornRange, StaleReplacement):
+    if kind in (Honest, OwnPutIsRefused, OneWriteASecond, WrongClock, TornRange, StaleReplacement):
         assert found == expected
 
 
@@ -197,3 +238,53 @@ def test_a_failed_check_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None
     assert done.code == 1
     assert "use a store that honours If-None-Match: *" in done.text
     assert done.err == "2 checks failed: this store or machine must not be used as it is\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("s3://bucket/shop", "(0.04 USD), and each waiting consumer 37,000 lists and 36,000 gets (0.20 USD), at list"),
+        ("abfs://container/shop", "takes 3,600 puts and 4,800 lists, and each waiting consumer 37,000 lists and"),
+    ],
+)
+def test_requests_are_counted_and_priced(address: str, expected: str) -> None:
+    store = Honest()
+    store.uri = address
+    (found,) = (check.found for check in examine(store, SystemClock(), RandomIds()) if check.check == "requests")
+    assert expected in found
+
+
+@pytest.mark.nightly
+@pytest.mark.moto
+def test_no_more_requests_are_made_than_it_says(moto_server: S3Server) -> None:
+    moto_server.create_bucket("doctor")
+    seconds = 10
+    with FaultProxy(moto_server.endpoint_url) as proxy:
+        settings = {"bootstrap.servers": "s3://doctor/shop", **moto_server.options_by(proxy.endpoint_url)}
+        with AdminClient(settings) as admin:
+            admin.create_topics([NewTopic("orders", 1)])["orders"].result()
+        with Producer({**settings, "transactional.id": "shop"}) as producer:
+            producer.init_transactions()
+            time.sleep(1)
+            proxy.clear()
+            for _ in range(seconds):
+                producer.begin_transaction()
+                producer.produce("orders", b"x")
+                producer.commit_transaction()
+                time.sleep(1)
+            check_requests(proxy.requests, COMMITS, seconds)
+        with Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.subscribe(["orders"])
+            assert len(consumer.consume(seconds, 30)) == seconds
+            proxy.clear()
+            assert consumer.poll(seconds) is None
+            check_requests(proxy.requests, WAITING, seconds)
+
+
+def check_requests(made: list[tuple[str, str]], said: dict[str, int], seconds: int) -> None:
+    kinds = {"put": 0, "list": 0, "get": 0}
+    for method, path in list(made):
+        kinds["list" if "list-type" in path else method.lower()] += 1
+    for verb, an_hour in said.items():
+        # An offset commit, a heartbeat or a fold may come between.
+        assert kinds[verb] <= an_hour * seconds / 3_600 * 1.1 + 5, kinds

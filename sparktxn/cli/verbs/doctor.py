@@ -23,7 +23,7 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-_PACKAGES = ("sparktxn", "pyarrow", "msgspec", "s3fs", "pyspark")
+_PACKAGES = ("sparktxn", "pyarrow", "msgspec", "s3fs", "gcsfs", "adlfs", "azure-storage-blob", "pyspark")
 
 
 @verb(app, "doctor", examples=["txnlog doctor", "txnlog doctor --json"])
