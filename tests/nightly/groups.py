@@ -57,9 +57,22 @@ _IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder"
 ON_CLOUDS: Final = ("tests/stores", "tests/maintenance", "tests/crash", "tests/kills")
 """Folders that have tests on emulators of clouds."""
 
+_ENGINES: Final = tuple(
+    f"tests/interop/test_{name}.py"
+    for name in (
+        "published_tables",
+        "iceberg_readers",
+        "iceberg_catalog",
+        "spark_delta",
+        "spark_iceberg",
+        "ducklake_reader",
+    )
+)
+"""Tests of engines that read published tables. They fetch these once, and are left out where that is not possible."""
+
 GROUPS: Final = (
     _pytest(
-        "daily", 2_400, "not nightly and not interop and not clouds", *_IN_WORKERS, "tests", needs=("java", "weed")
+        "daily", 1_800, "not nightly and not interop and not clouds", *_IN_WORKERS, "tests", needs=("java", "weed")
     ),
     _pytest("edge", 1_200, "nightly", "tests/edge"),
     _pytest(
@@ -76,6 +89,7 @@ GROUPS: Final = (
     _pytest("crash", 3_000, "nightly and not moto and not seaweedfs and not clouds", "tests/crash"),
     _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
+    _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("kills", 5_400, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
     _pytest("clouds", 900, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
