@@ -11,19 +11,19 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
-from pyspark_txnlog.connecting import stores
-from pyspark_txnlog.connecting.internals import FirstMessages, planned_bytes
+from pyspark_txnlog.connecting import internals, stores
+from pyspark_txnlog.connecting.internals import planned_bytes
 from pyspark_txnlog.writing import foreach
-from pyspark_txnlog.writing.heldrows import HeldRows
+from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
 from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -64,7 +64,15 @@ def nothing_is_held(spark: SparkSession) -> Iterator[None]:
     assert context.getPersistentRDDs().isEmpty()
 
 
-def rows_of(spark: SparkSession, nested: bool) -> DataFrame:
+def as_given(frame: DataFrame) -> DataFrame:
+    """The rows of `frame` as `foreachBatch` gives those of a query: nothing else is left of its plan."""
+    session: Any = frame.sparkSession
+    plan: Any = frame._jdf
+    rows = session._jsparkSession.internalCreateDataFrame(plan.queryExecution().toRdd(), plan.schema(), False)
+    return DataFrame(rows, session)
+
+
+def rows_of(spark: SparkSession, kind: str) -> DataFrame:
     """Rows of three partitions, with keys, nulls and columns that cannot be named without quotes."""
     frame = spark.range(0, 30, numPartitions=3).selectExpr(
         "concat('k', id % 5) key",
@@ -72,7 +80,9 @@ def rows_of(spark: SparkSession, nested: bool) -> DataFrame:
         "timestamp_seconds(id) at",
         "cast(id as decimal(9, 2)) `a ``quote`",
     )
-    return frame.withColumn("nested", F.array(F.struct("key", "at"))) if nested else frame
+    if kind == "nested":
+        frame = frame.withColumn("nested", F.array(F.struct("key", "at")))
+    return as_given(frame) if kind == "given" else frame
 
 
 def staged(store: Store, topic: str) -> tuple[Any, ...]:
@@ -83,12 +93,12 @@ def staged(store: Store, topic: str) -> tuple[Any, ...]:
     return state.sink, sorted(str(row) for row in read_arrow(store, topic).read_all().to_pylist())
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", ["planned", "nested", "given"])
 @pytest.mark.parametrize(("first", "second"), [("driver", "tasks"), ("tasks", "driver"), ("held", "driver")])
 def test_a_repetition_may_go_another_way(
-    spark: SparkSession, store: Store, take: Take, nested: bool, first: str, second: str
+    spark: SparkSession, store: Store, take: Take, kind: str, first: str, second: str
 ) -> None:
-    rows = rows_of(spark, nested)
+    rows = rows_of(spark, kind)
     options: Any = {"topic": "t", "createTopic": True, "createTopicPartitions": 2, "partitionKey": "key"}
     take(first)
     foreach_batch(store.uri, query_id="q", onReplayMismatch="fail", **options)(rows, 0)
@@ -103,13 +113,13 @@ def test_a_repetition_may_go_another_way(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_commits_the_same(spark: SparkSession, store: Store, take: Take, way: str) -> None:
+@pytest.mark.parametrize("is_given", [False, True])
+def test_each_way_commits_the_same(spark: SparkSession, store: Store, take: Take, way: str, is_given: bool) -> None:
     """The digest is pinned: it is that of the rows, in driver and tasks, and in however many parts."""
     take(way)
     store.create_topic("t", 4)
-    foreach_batch(store.uri, topic="t", query_id="q")(
-        spark.range(0, 30, numPartitions=3).selectExpr("concat('k', id % 5) key", "string(id) value"), 0
-    )
+    rows = spark.range(0, 30, numPartitions=3).selectExpr("concat('k', id % 5) key", "string(id) value")
+    foreach_batch(store.uri, topic="t", query_id="q")(as_given(rows) if is_given else rows, 0)
     state = store.log.transaction("spark-q")
     assert state is not None
     assert state.sink is not None
@@ -147,6 +157,35 @@ def test_an_attempt_that_ends_within_its_commit_is_repeated_another_way(
     write(numbers(0, 20), 0)
     write(numbers(20, 25), 1)
     assert values(spark.read.format("txnlog").option("topic", "t").load(store.uri)) == list(range(25))
+
+
+def test_micro_batches_with_the_same_columns_are_planned_once(
+    spark: SparkSession, store: Store, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take("driver")
+    planned: list[object] = []
+    plan = internals._Operators.__init__
+
+    def noted(operators: Any, frame: DataFrame, key: object) -> None:
+        planned.append(frame.columns)
+        plan(operators, frame, key)
+
+    monkeypatch.setattr(internals._Operators, "__init__", noted)
+    write = foreach_batch(store.uri, topic="t", query_id="q", createTopic=True, mergeSchema=True)
+    columns, more = ["id number", "string(id) text"], ["date(null) day"]
+    for batch_id, chosen in enumerate([columns, columns, columns + more, columns + more, columns[::-1]]):
+        write(as_given(spark.range(batch_id, batch_id + 3, numPartitions=2).selectExpr(*chosen)), batch_id)
+    hashed = "__row_hash"
+    assert planned == [
+        ["number", "text", hashed],
+        ["message"],
+        ["number", "text", "day", hashed],
+        ["text", "number", hashed],
+    ]
+    found = spark.read.format("txnlog").option("topic", "t").load(store.uri)
+    assert sorted((row.number, row.text) for row in found.collect()) == sorted(
+        (number, str(number)) for start in range(5) for number in range(start, start + 3)
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -238,7 +277,7 @@ def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> 
     """However wide a row is: messages of Arrow are measured, not rows."""
     sizes: list[int] = []
     for frame in (spark.range(40, numPartitions=2), spark.sql("select repeat('x', 100000) value from range(3)")):
-        held = HeldRows(frame.selectExpr("*", "array(null, 'é') n"), FirstMessages())
+        held = HeldRows(frame, ["*", "array(null, 'é') n"], rows_query())
         try:
             whole = held.within(2**40)
             assert whole is not None
@@ -252,7 +291,7 @@ def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> 
 
 @pytest.mark.parametrize(("count", "is_within"), [(10_000, True), (10_001, False)])
 def test_a_partition_has_at_most_one_message_in_the_driver(spark: SparkSession, count: int, is_within: bool) -> None:
-    held = HeldRows(spark.range(count, numPartitions=1), FirstMessages())
+    held = HeldRows(spark.range(count, numPartitions=1), ["*"], rows_query())
     try:
         assert (held.within(2**40) is not None) == is_within
         assert sum(held.staged_by(lambda batches: (batch.num_rows for batch in batches))) == count
@@ -260,20 +299,22 @@ def test_a_partition_has_at_most_one_message_in_the_driver(spark: SparkSession, 
         held.close()
 
 
-@pytest.mark.parametrize("batch_rows", ["1", "0"])
-def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str) -> None:
+@pytest.mark.parametrize(("batch_rows", "large"), [("1", "false"), ("10000", "false"), ("10000", "true")])
+def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str, large: str) -> None:
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": batch_rows,
-        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.execution.arrow.useLargeVarTypes": large,
         "spark.sql.session.timeZone": "Asia/Kolkata",
     }
     frame = spark.sql("select string(id) t, timestamp_seconds(id) at, binary('b') b from range(0, 4, 1, 2)")
     before = {name: spark.conf.get(name) for name in settings}
     held: HeldRows | None = None
     try:
+        query = rows_query()
+        query.hold(as_given(frame), ["*"]).close()  # planned before the settings are made
         for name, value in settings.items():
             spark.conf.set(name, value)
-        held = HeldRows(frame, FirstMessages())
+        held = HeldRows(as_given(frame), ["*"], query)
         batches = held.within(2**20)
     finally:
         for name, old in before.items():
@@ -288,8 +329,22 @@ def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str) 
     assert [at.timestamp() for at in rows.column("at").to_pylist()] == [0, 1, 2, 3]
 
 
+def test_rows_go_through_tasks_where_others_plan_sparks_operators(spark: SparkSession, store: Store) -> None:
+    """Here Spark's own, which plans again while a query runs; extensions have operators of their own."""
+    store.create_topic("t", 2)
+    write = foreach_batch(store.uri, topic="t", query_id="q")
+    spark.conf.set("spark.sql.adaptive.forceApply", "true")
+    try:
+        for batch_id in range(2):
+            rows = spark.range(batch_id * 10, batch_id * 10 + 10, numPartitions=2).selectExpr("string(id) value")
+            write(as_given(rows), batch_id)
+    finally:
+        spark.conf.unset("spark.sql.adaptive.forceApply")
+    assert values(spark.read.format("txnlog").option("topic", "t").load(store.uri)) == list(range(20))
+
+
 def test_no_rows_are_within_no_bytes(numbers: Callable[..., DataFrame]) -> None:
-    held = HeldRows(numbers(0, 0), FirstMessages())
+    held = HeldRows(numbers(0, 0), ["*"], rows_query())
     assert held.within(0) == []
     held.close()
 

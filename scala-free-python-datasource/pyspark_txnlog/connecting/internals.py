@@ -4,9 +4,9 @@ They are those of Spark 4.3, the version that the tests run with. Another versio
 writes that Spark does by itself fail with an error, and ``format("txnlog")`` works on.
 
 * Of pyspark: `_sc`, `_jsc`, `_jvm`, `_jdf`, `_jc`, `_jsparkSession`, the context that is active, the classes of
-  `pyspark.sql.classic`, and an `RDD` around one of the JVM.
+  `pyspark.sql.classic`, an `RDD` around one of the JVM, and `_load_from_socket`.
 * Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`,
-  `createDataset`, and the operators of a plan.
+  `createDataset`, `internalCreateDataFrame`, `LogicalRDD`, `PythonRDD`, settings of SQL, and the operators of a plan.
 * Of Hadoop: `FileSystem.getFileSystemClass`.
 * Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
 * Words: those by which a query that is stopped knows the error of its `foreachBatch` as an interruption.
@@ -39,8 +39,8 @@ __all__ = [
     "PLANNING_WORKER",
     "QUERY_ID",
     "RUN_ID",
+    "ArrowQuery",
     "ArrowRows",
-    "FirstMessages",
     "arrays",
     "context_of",
     "has_file_system",
@@ -122,9 +122,12 @@ def planned_bytes(frame: DataFrame) -> int | None:
     if not is_classic(frame):
         return None
     execution: Any = frame._jdf.queryExecution()
-    if not execution.observedMetrics().isEmpty():
-        return None
-    return int(execution.optimizedPlan().stats().sizeInBytes())
+    plan = execution.analyzed()
+    if not _is_computed(plan):
+        if not execution.observedMetrics().isEmpty():
+            return None
+        plan = execution.optimizedPlan()
+    return int(plan.stats().sizeInBytes())
 
 
 def optimized(rows: DataFrame) -> tuple[DataFrame, StructType]:
@@ -191,77 +194,154 @@ def place_in_sorted(spark: SparkSession, array: Any, start: Column, end: Column,
 
 
 class ArrowRows:
-    """The rows of a frame as messages of Arrow batches, which Spark's executors hold once they are computed.
+    """The rows of a frame as messages of Arrow batches, which Spark's executors hold once they are computed."""
 
-    A message has at most `rows_max` rows, and those of a partition, but for the last, so many.
-    """
-
-    def __init__(self, frame: DataFrame, rows_max: int) -> None:
+    def __init__(self, session: SparkSession, messages: Any, schema: StructType) -> None:
         from pyspark import StorageLevel
 
-        self.session = frame.sparkSession
-        rows: Any = frame._jdf
-        level = self.session.sparkContext._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)
-        # Of a batch's schema the time zone and the kind of texts; and names that are there twice are an error.
-        self.held: Any = rows.toArrowBatchRdd(rows_max, "UTC", True, False).persist(level)
+        self.session = session
+        self.schema = schema
+        level = session.sparkContext._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK_DESER)
+        self.held: Any = messages.persist(level)
 
     def messages(self) -> RDD[bytes]:
         """Return the messages."""
-        return _rdd_of_bytes(self.session, self.held)
+        from pyspark import RDD
+        from pyspark.serializers import NoOpSerializer
+
+        return RDD(self.held.toJavaRDD(), self.session.sparkContext, NoOpSerializer())
 
     def close(self) -> None:
         """Let the rows go."""
         self.held.unpersist(False)
 
 
-class FirstMessages:
-    """A query over the messages of a frame's rows. It is planned once, and runs over those of each micro-batch."""
+class ArrowQuery:
+    """A query for the rows of frames, one after another, as messages of at most `rows_max` rows.
 
-    def __init__(self) -> None:
-        self._planned_for: tuple[SparkContext, int] | None = None
+    Spark plans it anew where the columns have changed, and for frames that are more than the rows of `foreachBatch`.
+    """
 
-    def of(self, rows: ArrowRows, bytes_max: int) -> list[pa.Buffer | None]:
-        """Compute all rows; return the first message of each partition that has one, and None for each other message.
+    def __init__(self, rows_max: int) -> None:
+        self._rows_max = rows_max
+        self._rows: _Operators | None = None
+        self._first: _Operators | None = None
+        self._collect: Any = None
 
-        None is there also for a first message that is larger than its partition's share of `bytes_max`.
+    def hold(self, frame: DataFrame, columns: Sequence[str]) -> ArrowRows:
+        """Have Spark hold what `columns`, expressions of SQL, are in the rows of `frame`. Nothing is computed yet."""
+        session, plan = frame.sparkSession, frame._jdf.queryExecution().analyzed()
+        messages = None
+        if _is_computed(plan) and self._is_usual(session):
+            key = (session.sparkContext, frame.schema, *columns)
+            if self._rows is None or self._rows.key != key:
+                self._rows = _Operators(_without_rows(frame).selectExpr(*columns), key)
+            messages, schema = self._rows.messages(plan.rdd()), self._rows.schema
+        if messages is None:
+            selected = frame.selectExpr(*columns)
+            # Of a batch's schema the time zone and the kind of texts; and names that are there twice are an error.
+            messages = selected._jdf.toArrowBatchRdd(self._rows_max, "UTC", True, False)
+            schema = selected.schema
+        return ArrowRows(session, messages, schema)
+
+    def _is_usual(self, session: SparkSession) -> bool:
+        """Return whether the session's settings make the messages as `hold` wants them."""
+        settings = _settings(session)
+        return settings.arrowMaxRecordsPerBatch() == self._rows_max and not settings.arrowUseLargeVarTypes()
+
+    def first(self, rows: ArrowRows, bytes_max: int) -> list[pa.Buffer] | None:
+        """Compute all rows, and return their messages: at most one of each partition, within its share of `bytes_max`.
+
+        None if a partition has more than that. It is also None, and nothing is computed, where the operators of the
+        query are not Spark's own.
         """
-        share = bytes_max // max(1, rows.held.getNumPartitions())
-        if self._planned_for != (rows.session.sparkContext, share):
-            self._plan(rows, share)
-            self._planned_for = (rows.session.sparkContext, share)
-        leaf, *nodes = self._nodes
-        jvm = _jvm(rows.session)
-        plan = jvm.org.apache.spark.sql.execution.ExternalRDDScanExec(leaf.outputObjAttr(), rows.held)
-        for node in nodes:
-            plan = node.withNewChildren(jvm.PythonUtils.toSeq([plan]))
-        found: list[pa.Buffer | None] = []
-        for batch in _rdd_of_bytes(rows.session, self._frame.toArrowBatchRdd(plan)).collect():
-            messages = pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema).column(0)
-            found += (message.as_buffer() for message in messages)
-        return found
-
-    def _plan(self, rows: ArrowRows, share: int) -> None:
-        """Keep the query, the schema of its rows, and its operators from the one that reads the messages upwards."""
-        from pyspark.sql import DataFrame
+        from pyspark.serializers import NoOpSerializer
         from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.util import _load_from_socket
 
-        of_bytes = _jvm(rows.session).org.apache.spark.sql.Encoders.BINARY()
-        messages = DataFrame(rows.session._jsparkSession.createDataset(rows.held, of_bytes), rows.session)
-        is_first = f"monotonically_increasing_id() & {_PLACE_IN_PARTITION}L = 0"
-        query = messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null) message")
-        is_large = str(rows.session.conf.get("spark.sql.execution.arrow.useLargeVarTypes")) == "true"
-        self._schema = to_arrow_schema(query.schema, prefers_large_types=is_large)
-        self._frame: Any = query._jdf
+        session = rows.session
+        share = bytes_max // max(1, rows.held.getNumPartitions())
+        key = (session.sparkContext, share)
+        if self._first is None or self._first.key != key:
+            self._first = _Operators(_first_messages(session, share), key)
+            self._collect = _jvm(session).PythonRDD.collectAndServe
+        is_large = _settings(session).arrowUseLargeVarTypes()
+        schema = to_arrow_schema(self._first.schema, prefers_large_types=is_large)
+        firsts = self._first.messages(rows.held)
+        if firsts is None:
+            return None
+        found: list[Any] = []
+        with _load_from_socket(self._collect(firsts), NoOpSerializer()) as batches:
+            for batch in batches:
+                found += pa.ipc.read_record_batch(pa.py_buffer(batch), schema).column(0)
+        return [message.as_buffer() for message in found] if all(message.is_valid for message in found) else None
+
+
+class _Operators:
+    """The operators that Spark plans for `frame` over one RDD: they run over other RDDs, and nothing is planned again.
+
+    `key` says for what they are planned.
+    """
+
+    def __init__(self, frame: DataFrame, key: object) -> None:
+        self.key = key
+        self.schema = frame.schema
+        self._frame: Any = frame._jdf
         self._nodes = [self._frame.queryExecution().executedPlan()]
         while not self._nodes[0].children().isEmpty():
             self._nodes.insert(0, self._nodes[0].children().head())
+        leaf = self._nodes[0]
+        self._reads_rdd = _class_of(leaf) in _LEAVES
+        self._leaf = [leaf.productElement(place) for place in range(leaf.productArity())] if self._reads_rdd else []
+
+    def messages(self, rdd: Any) -> Any:
+        """Return the messages of what the operators make of the rows of `rdd`.
+
+        None where they are others: of an extension of Spark, or such that plan while they run.
+        """
+        leaf, *nodes = self._nodes
+        if not self._reads_rdd:
+            return None
+        plan = leaf.copy(self._leaf[0], rdd, *self._leaf[2:])
+        for node in nodes:
+            plan = node.withNewChildInternal(plan)
+        return self._frame.toArrowBatchRdd(plan)
 
 
-def _rdd_of_bytes(session: SparkSession, messages: Any) -> RDD[bytes]:
-    from pyspark import RDD
-    from pyspark.serializers import NoOpSerializer
+_LEAVES: Final = tuple(f"org.apache.spark.sql.execution.{name}" for name in ("RDDScanExec", "ExternalRDDScanExec"))
 
-    return RDD(messages.toJavaRDD(), session.sparkContext, NoOpSerializer())
+
+def _is_computed(plan: Any) -> bool:
+    """Return whether `plan` is only rows that another plan computes, as `foreachBatch` gives them."""
+    return _class_of(plan) == "org.apache.spark.sql.execution.LogicalRDD"
+
+
+def _class_of(made: Any) -> str:
+    return str(made.getClass().getName())
+
+
+def _settings(session: SparkSession) -> Any:
+    return session._jsparkSession.sessionState().conf()
+
+
+def _without_rows(frame: DataFrame) -> DataFrame:
+    """Return a frame with the columns of `frame`. What is planned of it keeps none of its rows, nor their shuffles."""
+    from pyspark.sql import DataFrame
+
+    session = frame.sparkSession
+    none = session.sparkContext._jsc.emptyRDD().rdd()
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(none, frame._jdf.schema(), False), session)
+
+
+def _first_messages(session: SparkSession, share: int) -> DataFrame:
+    """Return the query of `ArrowQuery.first`, over no messages."""
+    from pyspark.sql import DataFrame
+
+    none = session.sparkContext._jsc.emptyRDD().rdd()
+    of_bytes = _jvm(session).org.apache.spark.sql.Encoders.BINARY()
+    messages = DataFrame(session._jsparkSession.createDataset(none, of_bytes), session)
+    is_first = f"monotonically_increasing_id() & {_PLACE_IN_PARTITION}L = 0"
+    return messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null) message")
 
 
 _PLACE_IN_PARTITION: Final = 2**33 - 1

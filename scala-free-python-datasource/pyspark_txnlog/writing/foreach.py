@@ -8,6 +8,7 @@ from Spark and stages them itself, with no Python worker. Tasks upload many rows
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
 from pyspark_txnlog.connecting.internals import (
     QUERY_ID,
     RUN_ID,
-    FirstMessages,
+    ArrowQuery,
     context_of,
     interrupted_in_one_line,
     planned_bytes,
@@ -29,8 +30,8 @@ from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows
-from pyspark_txnlog.writing.heldrows import HeldRows
-from pyspark_txnlog.writing.rowhashes import ROW_HASH, HashedRows, with_row_hashes
+from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
+from pyspark_txnlog.writing.rowhashes import ROW_HASH, HashedRows, hashed_columns, with_row_hashes
 from sparktxn import ConfigurationError, SinkCommit
 from sparktxn.values import arguments
 
@@ -95,11 +96,7 @@ def foreach_batch(
             (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
         ]
         with _topics_on_pages(rows, [topic for topic in frames if topic is not None]):
-            staged = [
-                segment
-                for frame, plan, topic in plans
-                for segment in ways.stage(with_row_hashes(frame, plan, topic), plan, topic)
-            ]
+            staged = [segment for frame, plan, topic in plans for segment in ways.stage(frame, plan, topic)]
         transactional_id = parsed.transactional_id or f"spark-{sink.writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
@@ -155,22 +152,22 @@ class _Ways:
 
     def __init__(self) -> None:
         self._was_small: dict[str | None, bool] = {}
-        self._queries: dict[str | None, FirstMessages] = {}
+        self._queries: defaultdict[str | None, ArrowQuery] = defaultdict(rows_query)
 
     def stage(self, frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
         """Stage the rows of `frame` the way that suits them, each computed once."""
         planned = planned_bytes(frame)
         # A join of small tables may be planned as enormous: what was seen counts more.
         if planned is None or not self._was_small.get(topic, planned <= DRIVER_BYTES_MAX or planned >= _UNKNOWN_BYTES):
-            staged = stage_frame(frame, plan, topic)
+            staged = stage_frame(with_row_hashes(frame, plan, topic), plan, topic)
             # Half: a query whose micro-batches are about as large as the limit stays with tasks.
             self._was_small[topic] = sum(segment.payload_bytes for segment in staged) <= DRIVER_BYTES_MAX // 2
             return staged
-        held = HeldRows(frame, self._queries.setdefault(topic, FirstMessages()))
+        held = HeldRows(frame, hashed_columns(frame.schema, plan, topic), self._queries[topic])
         try:
             batches = held.within(DRIVER_BYTES_MAX)
             self._was_small[topic] = batches is not None
-            stage = _stage(plan, topic, frame.columns)
+            stage = _stage(plan, topic, held.names)
             return stage(iter(batches)) if batches is not None else _staged(held.staged_by(_in_task(stage)))
         finally:
             held.close()

@@ -6,42 +6,51 @@ says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_txnlog.connecting.internals import ArrowRows, FirstMessages
+from pyspark_txnlog.connecting.internals import ArrowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["HeldRows"]
+__all__ = ["HeldRows", "rows_query"]
 
 _PARTITION_ROWS_MAX: Final = 10_000
-"""How many rows of a partition come to the driver: those of one message."""
+"""How many rows of a partition come to the driver: those of one message. Spark's own messages have so many."""
+
+
+def rows_query() -> ArrowQuery:
+    """Return what plans the queries for the rows of frames with the same columns."""
+    return ArrowQuery(_PARTITION_ROWS_MAX)
 
 
 class HeldRows:
     """The rows of a frame as Arrow batches, in the memory and on the disks of Spark's executors until `close`.
 
-    `query` may be the one of other frames of the same session.
+    `columns` are expressions of SQL; `query` may be the one of other frames of the same session.
     """
 
-    def __init__(self, frame: DataFrame, query: FirstMessages) -> None:
-        self._schema = to_arrow_schema(frame.schema, timezone="UTC")
-        self._held = ArrowRows(frame, _PARTITION_ROWS_MAX)
+    def __init__(self, frame: DataFrame, columns: Sequence[str], query: ArrowQuery) -> None:
+        self._held = query.hold(frame, columns)
+        self._schema = to_arrow_schema(self._held.schema, timezone="UTC")
         self._query = query
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        return self._held.schema.names
 
     def within(self, bytes_max: int) -> list[pa.RecordBatch] | None:
         """Compute the rows, and return them in their order; None if they are more than may come to the driver.
 
         No partition has more than 10,000 of them then, and its share of `bytes_max` in Arrow.
         """
-        found = self._query.of(self._held, bytes_max)
-        messages = [message for message in found if message is not None]
-        return None if len(messages) < len(found) else list(_decoded(messages, self._schema))
+        messages = self._query.first(self._held, bytes_max)
+        return None if messages is None else list(_decoded(messages, self._schema))
 
     def staged_by(self, stage: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> list[Any]:
         """Return what `stage` yields of the rows in tasks of Python, which read them where they are held."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType
 
@@ -23,11 +22,12 @@ from sparktxn.stage.stagedsegment import with_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from sparktxn import StagedSegment, StagePlan
     from sparktxn.stage.stagedsegment import RowsDigest
 
-__all__ = ["ROW_HASH", "HashedRows", "with_row_hashes"]
+__all__ = ["ROW_HASH", "HashedRows", "hashed_columns", "with_row_hashes"]
 
 ROW_HASH: Final = "__row_hash"
 """The column of hashes; no topic has a column of this name."""
@@ -47,20 +47,28 @@ _STORED_AS: Final[dict[type[DataType], str]] = {
 
 
 def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:
-    """Return `rows` with a hash of each, not bound to its topic; or as they are if Python must hash them."""
-    names = sorted({*rows.columns}.intersection(_content(plan, topic)))
-    is_hashed = bool(names) and all(is_scalar(rows.schema[name].dataType) for name in names)
+    """Return `rows` with the columns of `hashed_columns`."""
+    return rows.selectExpr(*hashed_columns(rows.schema, plan, topic))
+
+
+def hashed_columns(schema: StructType, plan: StagePlan, topic: str | None) -> Sequence[str]:
+    """Return expressions of the columns of `schema`, and a hash of each row that is not bound to its topic.
+
+    There is no hash if Python must compute it.
+    """
+    names = sorted({*schema.names}.intersection(_content(plan, topic)))
+    is_hashed = bool(names) and all(is_scalar(schema[name].dataType) for name in names)
     # Spark does not know which rows' timestamps the log leaves out.
     if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
-        return rows
+        return ("*",)
     # One text for all columns: a micro-batch of few rows would pay for many calls into the JVM.
     hashed = [*_nulls(names)]
     declared = output_schema(None if topic is None else plan.topics[topic].schema)
     for name in names:
         column = quoted(name)
-        stored_as = _stored_as(rows.schema[name].dataType, declared.field(name).type)
+        stored_as = _stored_as(schema[name].dataType, declared.field(name).type)
         hashed.append(column if stored_as is None else f"cast({column} as {stored_as})")
-    return rows.withColumn(ROW_HASH, F.expr(f"xxhash64({', '.join(hashed)})"))
+    return ("*", f"xxhash64({', '.join(hashed)}) as {ROW_HASH}")
 
 
 def _nulls(names: Sequence[str]) -> Iterator[str]:
