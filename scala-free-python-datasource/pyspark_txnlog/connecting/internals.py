@@ -44,6 +44,7 @@ __all__ = [
     "arrays",
     "context_of",
     "has_file_system",
+    "in_worker",
     "interrupted_in_one_line",
     "is_classic",
     "is_stopped",
@@ -64,6 +65,7 @@ RUN_ID: Final = "spark.jobGroup.id"
 
 PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
 COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+_DAEMON: Final = "pyspark.daemon"
 _FILTERING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -90,6 +92,12 @@ def running_python() -> str | None:
 def only_commits() -> bool:
     """Return True in the process that only commits micro-batches: it needs no plan, and no request to make one."""
     return COMMITTING_WORKER in sys.modules and PLANNING_WORKER not in sys.modules
+
+
+def in_worker() -> bool:
+    """Return True in a process that Spark's daemon has forked, for tasks, to plan or to commit."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == _DAEMON
 
 
 def takes_filters() -> bool:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.internals import takes_filters
 from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.asof import AsOfPoint
 from pyspark_txnlog.options.bounds import check_ranges, resolved
 from pyspark_txnlog.options.filters import pushed_condition
@@ -251,6 +252,7 @@ def read_partition(
 
     Spark makes a part of its own, with no task, where there is none.
     """
+    pass_over_modules()
     if isinstance(partition, TaskPartition):
         for batch in read_task(partition.task, options.store, batch_rows=_BATCH_ROWS):
             rows = matching(batch, conditions).select(target.names) if conditions else batch

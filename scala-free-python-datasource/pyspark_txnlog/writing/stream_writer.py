@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.internals import BATCH_ID, QUERY_ID, RUN_ID, only_commits
 from pyspark_txnlog.connecting.stores import commit_batch
+from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
 from sparktxn import ConfigurationError, SinkCommit
@@ -44,12 +45,16 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._plan = None if only_commits() else prepare_write(options, schema)
+        self._plan = None
+        if not only_commits():
+            self._plan = prepare_write(options, schema)
+            pass_over_modules()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
         segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
+        pass_over_modules()
         return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -74,6 +79,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
             transactional_id=options.transactional_id or f"spark-{first.query_id}",
             sink=SinkCommit(writer_id=first.query_id, run_id=first.run_id, batch_id=batchId),
         )
+        pass_over_modules()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
