@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -476,10 +476,26 @@ def test_workers_do_not_collect_their_modules_after_each_step(
         producer.produce("in", b"1")
     copy(stream(spark, store, "in"), store, tmp_path / "checkpoint", "out")
 
-    def passed_over(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def passed_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield pa.record_batch([pa.array([gc.get_freeze_count()] * batch.num_rows)], names=["count"])
 
     found = spark.range(0, 8, 1, 8).mapInArrow(passed_over, "count long").collect()
     assert max(row["count"] for row in found) > 10_000
     assert gc.get_freeze_count() <= own
+
+
+def test_sparks_progress_names_the_query_and_not_the_topics_of_the_sink(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    """Spark's table around a sink in Python has no text of its own: docs/spark.md says what names what instead."""
+    store.create_topic("t", 1)
+    commit(store, range(3))
+    writer = stream(spark, store, "t").select("value").writeStream.format("txnlog").queryName("copies of t")
+    writer = writer.option("topic", "t").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(store.uri)
+    query.awaitTermination(90)
+    progress = query.lastProgress
+    assert progress is not None
+    assert progress.name == "copies of t"
+    assert ".PythonTable@" in progress.sink.description

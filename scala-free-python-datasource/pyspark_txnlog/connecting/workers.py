@@ -12,7 +12,7 @@ _passes_over = False
 
 
 def pass_over_modules() -> None:
-    """Have the garbage collector pass over what is there by now, once in each of Spark's worker processes.
+    """Have the garbage collector pass over what the process has by now, once in each of Spark's worker processes.
 
     To go through the modules alone takes tens of milliseconds, and a small micro-batch has four workers. A program's
     own process is left as it is.

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.stores import commit_batch, open_store
+from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
@@ -179,7 +180,9 @@ def stage_rows(
     stager = plan.open(seed=seed, default_topic=topic, inline=inline, digests=digests)
     for batch in batches:
         stager.write(batch)
-    return tuple(stager.finish())
+    staged = tuple(stager.finish())
+    pass_over_modules()
+    return staged
 
 
 def staged_segments(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:

@@ -54,7 +54,6 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         """Upload one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
         segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
-        pass_over_modules()
         return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
