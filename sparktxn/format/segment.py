@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
-from sparktxn.format.hiddennulls import without_hidden_nulls
 from sparktxn.format.inline import StreamReader, decode_stream, encode_stream, is_stream
 from sparktxn.format.schema import (
     OFFSET_COLUMN,
@@ -32,6 +31,7 @@ from sparktxn.format.schema import (
     type_text,
 )
 from sparktxn.format.statistics import columns_with_statistics, shares_its_path
+from sparktxn.values.hiddennulls import without_hidden_nulls
 
 __all__ = [
     "RECORD_SCHEMA",

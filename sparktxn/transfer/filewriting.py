@@ -11,10 +11,10 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.hiddennulls import without_hidden_nulls
 from sparktxn.format.statistics import paths_without_fractions
 from sparktxn.transfer.csvvalues import csv_names
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
+from sparktxn.values.hiddennulls import without_hidden_nulls
 
 __all__ = ["FORMATS", "FileWriter"]
 

@@ -109,7 +109,7 @@ def test_every_job_that_moves_data_runs_on_executors(spark: SparkSession, store:
         return executors(work, tasks)
 
     assert maintain(store, run=run).failed == ()
-    assert given == ["sparktxn.maintenance.rewriting.compact", "sparktxn.maintenance.rewriting.rewrite"]
+    assert given == ["sparktxn.maintenance.rewriting.compactfiles", "sparktxn.maintenance.rewriting.rewritefiles"]
     for words in (
         ["verify", "--json"],
         ["copy", str(tmp_path / "copy"), "--apply", "--json"],

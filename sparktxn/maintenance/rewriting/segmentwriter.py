@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn.format.hiddennulls import without_hidden_nulls
 from sparktxn.format.segment import parquet_options
 from sparktxn.format.statistics import columns_with_statistics
 from sparktxn.process.background import Background
+from sparktxn.values.hiddennulls import without_hidden_nulls
 
 __all__ = ["SegmentWriter"]
 
