@@ -1,6 +1,7 @@
-"""Writes a golden store: `python tests/compatibility/make_golden.py [name]`, for each version that changes the format.
+"""Writes the golden stores of a version: `python tests/compatibility/make_golden.py VERSION`.
 
-A store that an earlier version wrote is never written again: later versions show that they can read it.
+`VERSION` has every kind of command that an entry can hold, and `VERSION-vacuumed` what a vacuum leaves. A store that an
+earlier version wrote is never written again: later versions show that they can read it.
 """
 
 from __future__ import annotations
@@ -8,20 +9,28 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sparktxn import Consumer, TopicPartition
-from sparktxn.admin import NewTopic
-from sparktxn.format.commands import LeaveGroup
+from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, LeaveGroup
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.maintenance import vacuum
+from sparktxn.maintenance import publish_tables, vacuum
 from sparktxn.store import Store
+from sparktxn.values.structs import TableState
+from tests.compatibility.consume_all import consume_all
+from tests.compatibility.workload import COMPACTED, TYPED, Workload
+from tests.deltareader import DeltaVersions
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -36,13 +45,18 @@ EMPTY = "empty"
 KEPT = "kept"
 """A topic whose inline records stay in an entry that a vacuum keeps."""
 HALVES = ("committed", "pending")
+ROUNDS = 8
+TABLE = {"table.formats": "delta,iceberg"}
+TABLES = ("orders", "typed", "prices")
+CALM = {"checkpoint.fold.bytes.per.minute": 0}
+"""Nothing is folded or published in the background: what is found is what was written."""
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 
 
 def contents(uri: str) -> dict[str, Any]:
     """All that a reader can ask of the store, as JSON: records and offsets in both isolation levels, and the rest."""
     found: dict[str, Any] = {}
-    with Store.open(uri) as store:
+    with Store.open(uri, options=CALM) as store:
         view = store.view()
         for name, topic in view.topics.items():
             partitions = range(topic.partition_count)
@@ -69,24 +83,47 @@ def contents(uri: str) -> dict[str, Any]:
         # Stores of earlier versions have none.
         if empty := store.log.empty_groups():
             found["empty_groups"] = {group.group_id: group.entry for group in empty}
+        if tables := store.log.tables():
+            found["tables"] = {table.name: _versions(store, table) for table in tables}
     return found
 
 
+def _versions(store: Store, table: TableState) -> dict[str, Any]:
+    """What other engines find in a table: of each version its entry, and the places of its rows."""
+    folder = f"topics/{table.name}-{table.topic_id}/"
+    versions = DeltaVersions(store.log.objects, folder)
+    shown = {
+        str(number): [versions.entry(number), _places(store, folder, versions, number)]
+        for number in versions.readable()
+    }
+    return {"version": table.version, "location": table.location, "versions": shown}
+
+
+def _places(store: Store, folder: str, versions: DeltaVersions, number: int) -> list[list[int]]:
+    places = []
+    for name in versions.files(number):
+        data = store.log.objects.get(folder + name)
+        assert data is not None
+        rows = pq.read_table(pa.BufferReader(data), use_threads=False)
+        column = "offset" if "offset" in rows.schema.names else "_offset"
+        partition = int(name.partition("kafka_partition=")[2].partition("/")[0])
+        places += [[partition, offset] for offset in rows[column].to_pylist()]
+    return sorted(places)
+
+
 def half_engine(uri: str) -> HalfEngine:
-    return HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": uri}))
+    return HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": uri, **CALM}))
 
 
 def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list[str]:
-    from tests.compatibility.consume_all import consume_all
-
     settings = {"bootstrap.servers": uri, "group.id": "all", "isolation.level": isolation, "enable.auto.commit": False}
-    with Consumer(settings) as consumer:
+    with Consumer(settings | CALM) as consumer:
         consumer.assign([TopicPartition(topic, number, -2) for number in range(partition_count)])
         tables = consume_all(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout))
         return sorted(json.dumps(row, default=str) for table in tables for row in table.to_pylist())
 
 
-def _write_what_a_vacuum_passes(workload: Any) -> None:
+def _write_what_a_vacuum_passes(workload: Workload) -> None:
     """Inline records of which a vacuum keeps the entry: of two partitions, and of a topic that gains a column."""
     kept = workload.producer("kept")
     with kept.transaction():
@@ -104,7 +141,7 @@ def _write_what_a_vacuum_passes(workload: Any) -> None:
         assert vacuum(store, EVERYTHING).entries > 0
 
 
-def _prepare_halves(workload: Any) -> None:
+def _prepare_halves(workload: Workload) -> None:
     """Half messages that their entries carry: one is committed after a vacuum has passed its entry, one is pending."""
     engine = half_engine(workload.uri)
     for name in HALVES:
@@ -113,14 +150,14 @@ def _prepare_halves(workload: Any) -> None:
     engine.close()
 
 
-def _commit_a_half(workload: Any) -> None:
+def _commit_a_half(workload: Workload) -> None:
     engine = half_engine(workload.uri)
     with engine.within(10):
         engine.end("shop", HALVES[0], committed=True)
     engine.close()
 
 
-def _write_mixed(workload: Any) -> None:
+def _write_mixed(workload: Workload) -> None:
     """Transactions with inline records and a file: one is committed, one aborted."""
     mixed = workload.producer("mixed")
     for large, committed in ((1, True), (0, False)):
@@ -137,11 +174,56 @@ def _write_mixed(workload: Any) -> None:
             mixed.abort_transaction(10)
 
 
-def write(folder: Path) -> None:
-    """Writes a small store with every kind of object, and next to it what a reader must find there."""
-    from tests.compatibility.workload import COMPACTED, TYPED, Workload  # `tests` is found once the root is on the path
+def _publish(workload: Workload) -> None:
+    """Tables of several versions: of records, of declared columns, of a compacted topic, and of one that is deleted."""
+    workload.settle(workload.admin.create_topics([NewTopic("gone", 1, config=TABLE)]))
+    for topic in TABLES:
+        setting = ConfigEntry("table.formats", "delta,iceberg", incremental_operation=AlterConfigOpType.SET)
+        topic_of = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[setting])
+        workload.settle(workload.admin.incremental_alter_configs([topic_of]))
+    producer = workload.producer("published")
+    for number in range(3):
+        with producer.transaction():
+            for topic in ("orders", "prices", *(["gone"] if number == 0 else [])):
+                workload.produce(producer, 3, topic)
+            workload.produce_typed(producer, 2)
+        with Store.open(workload.uri, options=workload.options) as store:
+            store.add_columns("typed", pa.schema([(f"column {number}", pa.struct([("a", pa.int32())]))]))
+            assert publish_tables(store, location="s3://bucket/golden").tables
+        if number == 0:
+            workload.settle(workload.admin.delete_topics(["gone"]))
 
-    settings = {"store.fsync": False, "checkpoint.seal.segments": 4}
+
+def write_all(folder: Path) -> None:
+    """Writes a store with every kind of command that an entry can hold, and next to it what a reader finds there."""
+    settings = {"store.fsync": False, "checkpoint.entries": 16, "checkpoint.seal.segments": 4, **CALM}
+    workload = Workload(str(folder), settings)
+    workload.write(ROUNDS)
+    _publish(workload)
+    rows = ConfigEntry("segment.rows", "1", incremental_operation=AlterConfigOpType.SET)
+    typed = ConfigResource(ConfigResource.Type.TOPIC, "typed", incremental_configs=[rows])
+    workload.settle(workload.admin.incremental_alter_configs([typed]))
+    large = workload.producer(LONG_TRANSACTIONAL_ID)
+    with large.transaction():
+        workload.produce_typed(large, LARGE_APPENDS)
+    with Consumer({**workload.settings, "group.id": "left"}) as consumer:
+        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    workload.settle(workload.admin.delete_consumer_groups(["left"]))
+    with Store.open(workload.uri, options=settings) as store, store.log.within(10):
+        # What Kafka's own protocol has, and no client of this package sends.
+        for name, begins, command in (
+            ("open", 0, partial(AddPartitionsToTxn, partitions=((2, 0),))),
+            ("published", 1, partial(AddOffsetsToTxn, group_id=GROUP)),
+        ):
+            known = store.log.transaction(name)
+            assert known is not None
+            store.log.submit([command(name, known.producer_id, known.producer_epoch, known.transaction + begins)])
+    _keep(workload, folder)
+
+
+def write_vacuumed(folder: Path) -> None:
+    """Writes a small store that a vacuum has shortened, and next to it what a reader must find there."""
+    settings = {"store.fsync": False, "checkpoint.seal.segments": 4, **CALM}
     workload = Workload(str(folder), settings)
     typed = {"segment.format": "arrow", "segment.rows": "1", "message.timestamp.type": "LogAppendTime"}
     topics = [
@@ -189,24 +271,28 @@ def write(folder: Path) -> None:
     one.begin_transaction()
     workload.produce(one, 3)
     one.flush(10)
+    _keep(workload, folder)
+
+
+def _keep(workload: Workload, folder: Path) -> None:
+    """Note what a reader finds, and keep what is on the disk now: closing would abort what is to be found open."""
     found = contents(str(folder))
     (folder.parent / f"{folder.name}.expected.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    # What is on the disk now stays: closing would abort the transaction that is to be found open.
     shutil.copytree(folder, folder.with_name(folder.name + ".copy"), ignore=shutil.ignore_patterns(".*"))
     workload.close()
     shutil.rmtree(folder)
     folder.with_name(folder.name + ".copy").rename(folder)
 
 
-def main() -> None:
-    sys.path.insert(0, str(ROOT))
-    target = GOLDEN / (sys.argv[1] if len(sys.argv) > 1 else "format-1")
-    if target.exists():
-        raise SystemExit(f"{target.relative_to(ROOT)} exists, and shows what its version wrote: give another name")
-    write(target)
-    files = [path for path in target.rglob("*") if path.is_file()]
-    print(f"{target.relative_to(ROOT)}: {len(files)} files, {sum(path.stat().st_size for path in files)} bytes")
+def main(version: str) -> None:
+    for name, write in ((version, write_all), (f"{version}-vacuumed", write_vacuumed)):
+        target = GOLDEN / name
+        if target.exists():
+            raise SystemExit(f"{target.relative_to(ROOT)} exists, and shows what its version wrote: give another name")
+        write(target)
+        files = [path for path in target.rglob("*") if path.is_file()]
+        print(f"{target.relative_to(ROOT)}: {len(files)} files, {sum(path.stat().st_size for path in files)} bytes")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
