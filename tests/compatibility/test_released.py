@@ -1,0 +1,82 @@
+"""A released version and this one beside each other on one store: what one writes the other reads, and writes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparktxn import Store
+from sparktxn.format.commands import RequireFeatures
+
+WHEELS = sorted((Path(__file__).parent / "wheels").glob("*.whl"))
+PROGRAM = Path(__file__).parent / "released_program.py"
+
+
+class Version:
+    """A version of the package that programs run with."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self._path = path
+
+    def run(self, step: str, store: Path, number: int = 0) -> Any:
+        """Run a step of the program, and return what it found; a refusal's text where the version refuses the store."""
+        command = [sys.executable, str(PROGRAM), self.name, str(self._path), step, str(store), str(number)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-4_000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module", params=WHEELS, ids=lambda path: path.name.split("-")[1])
+def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Version:
+    """A released version: its wheel needs nothing but this version's libraries."""
+    folder = tmp_path_factory.mktemp("released")
+    zipfile.ZipFile(request.param).extractall(folder)
+    return Version(request.param.name.split("-")[1], folder)
+
+
+@pytest.fixture(scope="module")
+def newest() -> Version:
+    return Version("", Path(__file__).parents[2])
+
+
+def test_there_is_a_released_version() -> None:
+    assert WHEELS
+
+
+@pytest.mark.parametrize("first", ["released", "newest"])
+def test_each_reads_what_the_other_has_written_and_writes_on(
+    request: pytest.FixtureRequest, tmp_path: Path, first: str, released: Version, newest: Version
+) -> None:
+    writers = [released, newest] if first == "released" else [newest, released]
+    store = tmp_path / "store"
+    writers[0].run("create", store)
+    for number, (writer, reader) in enumerate([writers, writers[::-1]]):
+        writer.run("write", store, number)
+        found = reader.run("read", store)
+        assert len(found["rows"]) == 4 * (number + 1)
+        assert found["problems"] == []
+        assert found["versions"] == [number] * 2
+        assert found["committed"] == number + 1
+    # A transaction that one has prepared, and a half message that it has left pending, are ended by the other.
+    writers[0].run("leave", store)
+    writers[1].run("end", store)
+    seen = [version.run("read", store) for version in (released, newest)]
+    assert seen[0] == seen[1]
+    assert len(seen[0]["rows"]) == 4 * 2 + 2
+
+
+def test_what_it_does_not_know_is_refused_by_the_name_of_a_feature(
+    tmp_path: Path, released: Version, newest: Version
+) -> None:
+    newest.run("create", tmp_path / "store")
+    newest.run("write", tmp_path / "store")
+    with Store.open(tmp_path / "store") as store, store.log.within(10):
+        store.log.submit([RequireFeatures(("a_later_feature",))])
+    assert "a_later_feature" in released.run("refused", tmp_path / "store")
