@@ -201,7 +201,13 @@ def findings(name: str, text: str) -> list[tuple[int, str]]:
 
 def main(arguments: list[str]) -> int:
     """Print the findings in the named files, or in all files; return 1 if there are some."""
-    listed = subprocess.run(["git", "ls-files", "*.md", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     checked = listed.stdout.split()
     named = [Path(name).resolve().relative_to(ROOT).as_posix() for name in arguments]
     found = False

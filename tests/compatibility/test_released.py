@@ -1,4 +1,4 @@
-"""A released version and this one beside each other on one store: what one writes the other reads, and writes on."""
+"""A released version and this one on one store, in turns: what one writes the other reads, and writes on."""
 
 from __future__ import annotations
 
