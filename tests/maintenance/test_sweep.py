@@ -26,6 +26,7 @@ from sparktxn.format.commands import (
     UpdateMember,
 )
 from sparktxn.maintenance import Sweeper, SweepReport, sweep
+from sparktxn.maintenance.sweeping import ages
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock
@@ -365,6 +366,24 @@ def test_what_was_used_in_entries_that_a_vacuum_has_deleted_expires_by_its_times
     for slept_s, expired in ((0, ()), (5 * DAY_S - 1, ()), (602, ("old",)), (2 * DAY_S - 601, ("new",))):
         world.clock.sleep(slept_s)
         assert sweep(world.handle()).expired_transactional_ids == expired, slept_s
+
+
+def test_nothing_expires_by_entries_that_a_vacuum_deletes_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were taken for old, whatever the vacuum keeps: an id that was used a minute ago was forgotten."""
+    world.initialise("used")
+    world.clock.sleep(60)
+    world.initialise("later")
+    log = world.store.log
+    log.checkpoint()
+    world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
+    world.objects.delete([names.entry(number) for number in range(1, log.entry)])
+    # The sweep has read the horizon before.
+    monkeypatch.setattr(ages, "read_horizon", lambda _: 1)
+    report = sweep(world.handle())
+    assert report.expired_transactional_ids == ()
+    assert report.expired_producers == 0
 
 
 def test_what_deleted_topics_left_behind_goes_at_once(world: World) -> None:

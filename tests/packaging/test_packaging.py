@@ -154,7 +154,7 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_wheel_is_pure_and_named_for_the_project(wheel: Path) -> None:
-    assert re.fullmatch(r"sparktxn-\d+\.\d+\.\d+-py3-none-any\.whl", wheel.name)
+    assert re.fullmatch(r"sparktxn-\d+\.\d+\.\d+(\.dev\d+)?-py3-none-any\.whl", wheel.name)
 
 
 def test_the_wheel_carries_the_licence(wheel: Path) -> None:

@@ -92,10 +92,13 @@ class Ages:
         return self._written_ms[entry]
 
     def _is_old(self, entry: int, duration_ms: int) -> bool:
-        """Return True if the store has held the entry for `duration_ms`; one that a vacuum now deletes is old."""
+        """Return True if the store shows that it has held the entry for `duration_ms`.
+
+        It does not for one that a vacuum deletes at this moment: vacuums may keep less than that. A later sweep knows.
+        """
         written_ms = self._written(entry)
         # That a store rounds its times to whole seconds is nothing to an expiration.
-        return written_ms is None or self._now_ms - written_ms >= duration_ms
+        return written_ms is not None and self._now_ms - written_ms >= duration_ms
 
     def _timestamp_ms(self, entry: int) -> int:
         """Return the entry's timestamp; the greatest number after the last one, the least for a deleted one."""
