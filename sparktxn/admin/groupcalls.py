@@ -6,7 +6,7 @@ not write sees them as members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from sparktxn.admin import groups
@@ -148,11 +148,7 @@ class GroupCalls(AnsweringClient):
         The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
         """
         name, wanted = "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request
-        return self._each(
-            list_of(name, wanted, ConsumerGroupTopicPartitions),
-            lambda wanted: groups.alter_group_offsets(self._without_overdue([wanted.group_id]), wanted),
-            lambda wanted: wanted.group_id,
-        )
+        return self._for_each_group(name, wanted, groups.alter_group_offsets)
 
     @answered
     def delete_consumer_group_offsets(
@@ -167,11 +163,7 @@ class GroupCalls(AnsweringClient):
         has members.
         """
         name, wanted = "delete_consumer_group_offsets_request", delete_consumer_group_offsets_request
-        return self._each(
-            list_of(name, wanted, ConsumerGroupTopicPartitions),
-            lambda wanted: groups.delete_group_offsets(self._without_overdue([wanted.group_id]), wanted),
-            lambda wanted: wanted.group_id,
-        )
+        return self._for_each_group(name, wanted, groups.delete_group_offsets)
 
     @answered
     def delete_consumer_groups(
@@ -184,6 +176,19 @@ class GroupCalls(AnsweringClient):
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: groups.delete_group(self._without_overdue([group_id]), group_id),
+        )
+
+    def _for_each_group(
+        self,
+        name: str,
+        wanted: Sequence[ConsumerGroupTopicPartitions],
+        change: Callable[[Log, ConsumerGroupTopicPartitions], ConsumerGroupTopicPartitions],
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Change offsets of groups, of which the argument `name` is a list; {group id: Future}."""
+        return self._each(
+            list_of(name, wanted, ConsumerGroupTopicPartitions),
+            lambda each: change(self._without_overdue([each.group_id]), each),
+            lambda each: each.group_id,
         )
 
     def _without_overdue(self, group_ids: Sequence[str] | None = None) -> Log:

@@ -75,6 +75,14 @@ class World(ClockedWorld):
         return [producer.producer_id for producer in self.store.log.producers(*where)]
 
 
+def vacuumed(world: World) -> None:
+    """Delete all entries but the newest one, as a vacuum does."""
+    log = world.store.log
+    log.checkpoint()
+    world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
+    world.objects.delete([names.entry(number) for number in range(1, log.entry)])
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -188,10 +196,7 @@ def test_a_transaction_whose_first_entry_was_vacuumed_is_measured_from_the_horiz
     world.published("id")
     world.clock.sleep(61)
     world.initialise("other")
-    log = world.store.log
-    log.checkpoint()
-    world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
-    world.objects.delete([names.entry(number) for number in range(1, log.entry)])
+    vacuumed(world)
     assert sweep(world.handle()).timed_out == ()
     world.clock.sleep(61)
     assert [found.timed_out_after_ms for found in sweep(world.handle()).timed_out] == [61_000]
@@ -359,10 +364,7 @@ def test_what_was_used_in_entries_that_a_vacuum_has_deleted_expires_by_its_times
     world.initialise("old")
     world.clock.sleep(2 * DAY_S)
     world.initialise("new")
-    log = world.store.log
-    log.checkpoint()
-    world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
-    world.objects.delete([names.entry(number) for number in range(1, log.entry)])
+    vacuumed(world)
     for slept_s, expired in ((0, ()), (5 * DAY_S - 1, ()), (602, ("old",)), (2 * DAY_S - 601, ("new",))):
         world.clock.sleep(slept_s)
         assert sweep(world.handle()).expired_transactional_ids == expired, slept_s
@@ -375,10 +377,7 @@ def test_nothing_expires_by_entries_that_a_vacuum_deletes_meanwhile(
     world.initialise("used")
     world.clock.sleep(60)
     world.initialise("later")
-    log = world.store.log
-    log.checkpoint()
-    world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
-    world.objects.delete([names.entry(number) for number in range(1, log.entry)])
+    vacuumed(world)
     # The sweep has read the horizon before.
     monkeypatch.setattr(ages, "read_horizon", lambda _: 1)
     report = sweep(world.handle())
