@@ -228,7 +228,10 @@ def test_a_publisher_beside_writers_shows_whole_transactions(store: Store) -> No
             assert len(one.rows(version, "one")) == len(two.rows(version, "two"))
 
 
-def test_a_topic_may_be_deleted_while_an_entry_is_chosen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_topic_may_be_deleted_while_an_entry_is_chosen(
+    store: Store, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
     commit(store, ("one", "two"))
     view, deleted = store.log.view, list[object]()
 
@@ -239,7 +242,7 @@ def test_a_topic_may_be_deleted_while_an_entry_is_chosen(store: Store, monkeypat
         return view(topics)
 
     monkeypatch.setattr(store.log, "view", after_a_deletion)
-    assert [table.topic for table in publish_tables(store).tables] == ["two"]
+    assert [table.topic for table in publish_tables(store, dry_run=dry_run).tables] == ["two"]
 
 
 @pytest.fixture
@@ -313,6 +316,29 @@ def test_a_long_publication_goes_on_with_its_entry(
     assert versions(store).rows(0, "one") == expected
     assert versions(store).readable() == [0]
     assert not caplog.records
+
+
+def test_a_vacuum_between_two_steps_takes_nothing_of_a_publication(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher(store.log)
+    commit(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(folding.Rests, "rest", lambda _: clock.sleep(70))
+        assert publisher.step() == 0
+    expected = committed(store, "one")
+    for _ in range(3):
+        commit(store)
+        store.log.checkpoint()
+        vacuum(store, NOW)
+    while publisher.step() == 0:
+        pass
+    assert versions(store).rows(0, "one") == expected
+    assert not verify(store).problems
+    clock.sleep(61)
+    publisher.step()
+    assert versions(store).rows(1, "one") == committed(store, "one")
+    assert not verify(store).problems
 
 
 def test_a_publication_that_fails_begins_anew_with_less(

@@ -213,14 +213,17 @@ class PublishJob:
                 return None
             report = self._concluded(chosen) if is_taken else None
         except CommandRefused as refused:
-            # A topic may be deleted meanwhile.
-            if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._attempts >= _ATTEMPTS - 1:
-                raise
+            self._check_deleted(refused)
             report = None
         self._attempts += 1
         if report is None and self._attempts >= _ATTEMPTS:
             return PublishReport(dry_run=False, entry=self._log.entry, overtaken=True)
         return report
+
+    def _check_deleted(self, refused: CommandRefused) -> None:
+        """Raise what no attempt that follows can help: it does where a topic was deleted meanwhile."""
+        if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._attempts >= _ATTEMPTS - 1:
+            raise refused
 
     def _choose(self) -> _Chosen:
         """Choose the newest entry, once what an earlier publisher has left is written."""
@@ -303,6 +306,14 @@ class PublishJob:
 
     def foreseen(self) -> PublishReport:
         """Return what would be published by now; nothing is written."""
+        while True:
+            try:
+                return self._foreseen()
+            except CommandRefused as refused:
+                self._check_deleted(refused)
+                self._attempts += 1
+
+    def _foreseen(self) -> PublishReport:
         known = self._known()
         view = self._view(known)
         behind: dict[int, int] = {}
