@@ -140,4 +140,10 @@ AZURE: Final = Cloud(
     ),
     delete_batch=256,
     resends=False,
+    texts=frozenset(
+        {
+            *("account_name", "account_key", "sas_token", "connection_string"),
+            *("client_id", "client_secret", "tenant_id"),
+        }
+    ),
 )

@@ -63,6 +63,8 @@ class Cloud(NamedTuple):
     """How many objects one request deletes."""
     resends: bool
     """True if the client below sends a failed create again by itself."""
+    texts: frozenset[str]
+    """Settings whose values are text: what a client says of another value names no setting."""
     names: Mapping[str, str] = {}
     """Our names of settings, by the names of the constructor's arguments."""
 

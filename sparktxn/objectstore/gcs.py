@@ -199,4 +199,5 @@ GCS: Final = Cloud(
     ),
     delete_batch=100,
     resends=False,
+    texts=frozenset({"project", "endpoint_url"}),
 )

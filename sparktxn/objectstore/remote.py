@@ -280,7 +280,8 @@ class RemoteStore:
         if refusal.status:
             parts = [f"{refusal.code} (HTTP {refusal.status})".lstrip(), refusal.text]
         else:
-            parts = [f"{type(error).__name__}: {error}"]
+            # Some clients say in more lines what they have tried.
+            parts = [f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"]
         kinds = {type(cause).__name__ for cause in causes(error)}
         if refusal.status == 401 or (not refusal.status and not kinds.isdisjoint(_NO_CREDENTIALS)):
             parts.append(self._cloud.credentials)
@@ -390,7 +391,22 @@ def _parsed_storage(cloud: Cloud, scheme: str, storage: Mapping[str, Any]) -> di
         if name not in takes:
             nearest = did_you_mean(f"storage.{name}", [f"storage.{taken}" for taken in takes])
             raise ConfigurationError(f"unknown setting 'storage.{name}'{nearest}")
+    for name, value in storage.items():
+        _check_type(f"storage.{name}", value, bool if takes[name] else str if name in cloud.texts else object)
     return {name: _parsed_value(f"storage.{name}", value, takes[name]) for name, value in storage.items()}
+
+
+def _check_type(name: str, value: Any, kind: type) -> None:
+    """Refuse a value of another type; text is of every type. An error never shows the value: it may be a secret."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            reason = f"setting {name!r} has half of a surrogate pair: expected text that UTF-8 can hold"
+            raise ConfigurationError(reason) from None
+    elif value is not None and (not isinstance(value, kind) or isinstance(value, bytes | bytearray | memoryview)):
+        expected = "true or false" if kind is bool else "text"
+        raise ConfigurationError(f"setting {name!r} is of the type {type(value).__name__}: expected {expected}")
 
 
 def _parsed_value(name: str, value: Any, is_boolean: bool) -> Any:

@@ -117,5 +117,6 @@ S3: Final = Cloud(
     ),
     delete_batch=1000,
     resends=True,
+    texts=frozenset({"key", "secret", "token", "endpoint_url", "profile"}),
     names={"session": "profile"},  # s3fs gets a session of ours, with the profile of this name
 )

@@ -16,7 +16,7 @@ from fsspec.asyn import AsyncFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.errors import StoreUnavailable
+from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore import PutOutcome
 from sparktxn.objectstore.azure import listed_from
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
@@ -297,3 +297,10 @@ def test_a_boolean_may_come_as_text(opening: Opening) -> None:
     Files.made.clear()
     opening._replace(storage={**STORAGE, "anon": "false"}).open().get("a")
     assert Files.made == [{"account_name": "shop", "anon": False}]
+
+
+@pytest.mark.parametrize("name", ["account_name", "account_key"])
+def test_a_setting_of_another_type_is_refused(name: str) -> None:
+    """adlfs says that a float has no attribute rstrip."""
+    with pytest.raises(ConfigurationError, match=rf"'storage\.{name}' is of the type float: expected text"):
+        Opening("abfs://container/store", {name: 1.5}).open()

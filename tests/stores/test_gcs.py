@@ -262,6 +262,20 @@ def test_missing_credentials_are_named(api: Api) -> None:
     assert api.requests == []
 
 
+def test_bytes_are_refused_before_any_request_and_not_shown(api: Api) -> None:
+    with pytest.raises(ConfigurationError, match=r"'storage\.token' is of the type bytes: expected text") as raised:
+        Opening("gs://bucket/store", {"token": b"pa55word"}).open()
+    assert "pa55word" not in str(raised.value)
+    assert api.requests == []
+
+
+def test_an_error_has_one_line_however_much_a_client_says(api: Api, opening: Opening) -> None:
+    api.failures = [OSError("nothing was found\nAttempted:\n  one\n  two")]
+    with pytest.raises(StoreUnavailable, match="nothing was found") as raised:
+        opening.open().put("a", b"x")
+    assert "\n" not in str(raised.value)
+
+
 def test_an_error_tells_no_secret(api: Api, opening: Opening, caplog: pytest.LogCaptureFixture) -> None:
     api.failures = [OSError("refused for token=a-secret")]
     opening.open().put_if_absent(ENTRY, b"x")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import sparktxn.objectstore
@@ -71,6 +72,19 @@ def test_a_bad_address_is_refused_and_a_password_in_it_not_repeated(uri: str) ->
         ("s3://bucket", {"use_listings_cache": "true"}, r"unknown setting 'storage\.use_listings_cache'"),
         ("s3://bucket", {"anon": "maybe"}, r"'storage\.anon' is not a boolean: expected true or false"),
         ("s3://bucket", {"client_kwargs": "pa55word"}, r"'storage\.client_kwargs' is not a JSON object"),
+        ("s3://bucket", {"anon": 1.5}, r"'storage\.anon' is of the type float: expected true or false"),
+        ("s3://bucket", {"anon": numpy.bool_(True)}, r"'storage\.anon' is of the type bool\w*: expected true or false"),
+        ("s3://bucket", {"anon": "\udc80pa55word"}, r"'storage\.anon' has half of a surrogate pair: expected text"),
+        *(
+            ("s3://bucket", {name: value}, rf"'storage\.{name}' is of the type {type(value).__name__}: expected text")
+            for name in ("key", "secret", "token", "endpoint_url", "profile")
+            for value in (1.5, True, numpy.int64(7), b"\xffpa55word")
+        ),
+        (
+            "s3://bucket",
+            {"client_kwargs": b"pa55word"},
+            r"'storage\.client_kwargs' is of the type bytes: expected text",
+        ),
     ],
 )
 def test_a_wrong_scheme_or_setting_is_named(uri: str, storage: dict[str, Any], message: str) -> None:
