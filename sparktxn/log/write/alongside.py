@@ -6,12 +6,11 @@ that have met take turns, in the order of their intents.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.intents import Intents
-from sparktxn.log.write.queue import Outcome, Queue, QueuedList
+from sparktxn.log.write.queue import Queue, QueuedList
 from sparktxn.log.write.slot import BACKOFF_S, Slot
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Deadline, is_time_up
@@ -36,7 +35,6 @@ class Alongside:
         queue: the lists that are left.
         slot: nothing is left while it holds a body.
         intents: where they are left.
-        report: gives a list's owner its outcome.
     """
 
     def __init__(
@@ -47,7 +45,6 @@ class Alongside:
         queue: Queue,
         slot: Slot,
         intents: Intents,
-        report: Callable[[QueuedList, Outcome], None],
     ) -> None:
         self._objects = objects
         self._follower = follower
@@ -55,7 +52,6 @@ class Alongside:
         self._queue = queue
         self._slot = slot
         self._intents = intents
-        self._report = report
 
     def leave(self) -> None:
         """Leave what waits in an intent, as far as it may travel."""
@@ -80,6 +76,17 @@ class Alongside:
         self._answer_noted()
         if list_.is_done():
             raise Answered
+
+    def take_turns(self, list_: QueuedList) -> None:
+        """Wait for this writer's turn, by its intents, if writers have met and no lock orders them.
+
+        Raises:
+            Answered: another process's entry has settled what was waited for.
+        """
+        if self._slot.flight is None and self._intents.contended:
+            self.follow(list_)
+            self._slot.probes = False
+            self.wait_for_turn(list_)
 
     def wait_for_turn(self, list_: QueuedList) -> None:
         """Let the owner of the oldest intent write; the others wait for its entry.
@@ -111,4 +118,4 @@ class Alongside:
         for list_ in noted:
             assert list_.intent is not None
             self._queue.remove(list_)
-            self._report(list_, settled[list_.intent.intent_id])
+            self._intents.answer([(list_, settled[list_.intent.intent_id])], self._follower.tail)

@@ -10,23 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from sparktxn.errors import (
-    DamagedObject,
-    FormatVersionError,
-    KafkaException,
-    OutcomeLost,
-    OutcomeUnknown,
-    StoreUnavailable,
-)
+from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException, StoreUnavailable
 from sparktxn.format.commands import Command
-from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.alongside import Alongside, Answered
-from sparktxn.log.write.composing import Composer, Flight, defect, failed
+from sparktxn.log.write.composing import Composer, Flight, not_written
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.lists import checked_list
-from sparktxn.log.write.queue import Outcome, Queue, QueuedList, Ticket, Turns
-from sparktxn.log.write.slot import BACKOFF_S, BACKOFF_S_MAX, Slot, pause
+from sparktxn.log.write.queue import Queue, QueuedList, Ticket, Turns
+from sparktxn.log.write.slot import BACKOFF_S, Found, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Ids, is_time_up
@@ -59,7 +51,7 @@ class Committer:
         self._turns = Turns()
         self._queue = Queue()
         self._slot = Slot(objects, follower, clock, self._queue, request_timeout_s=request_timeout_s)
-        self._alongside = Alongside(objects, follower, clock, self._queue, self._slot, intents, self._report)
+        self._alongside = Alongside(objects, follower, clock, self._queue, self._slot, intents)
         self._end_is_checked = False
         self._clock_check = clock_check
 
@@ -79,56 +71,45 @@ class Committer:
         """Take a list out of the queue, if it is in no body that may be stored, and in no intent."""
         return self._queue.withdraw(list_)
 
-    def work_for(self, ticket: QueuedList) -> None:
-        """Write entries until the ticket is done.
+    def work_for(self, list_: QueuedList) -> None:
+        """Write entries until the list is done.
 
         Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
+            OutcomeUnknown, StoreUnavailable: of whatever it was working on, which may be other callers' lists.
+            DamagedObject: see `Ticket.wait`.
         """
         backoff_s = BACKOFF_S
         while True:
-            try:
-                with self._turns.turn(ticket.is_done):
-                    if ticket.is_done():
-                        return
-                    with self._follower.locked("commit"):
-                        if ticket.is_done():
-                            return
-                        failure = self._round(ticket)
-                        if ticket.is_done():
-                            break
-                        if is_time_up():
-                            raise self._slot.too_late(ticket, failure)
-            except (OutcomeUnknown, StoreUnavailable) as error:
-                if ticket.is_done():
+            with self._turns.turn(list_.is_done):
+                if list_.is_done():
                     return
-                raised = ticket.about(error)
-                if raised is error:
-                    raise
-                raise raised from error
+                with self._follower.locked("commit"):
+                    if list_.is_done():
+                        return
+                    failure = self._round(list_)
+                    if list_.is_done():
+                        break
+                    if is_time_up():
+                        raise self._slot.too_late(list_, failure)
             if failure is not None:
-                pause(self._clock, backoff_s)
-                backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+                backoff_s = pause(self._clock, backoff_s)
         self._intents.clear()
         for work in self._after_win:
             work()
 
-    def _round(self, ticket: QueuedList) -> StoreUnavailable | None:
+    def _round(self, list_: QueuedList) -> StoreUnavailable | None:
         """Resolve what is in flight, or write one entry with all that waits; return a failure that may pass."""
         slot = self._slot
         try:
-            if self._clock_check is not None and slot.flight is None and ticket.intent is None:
+            if self._clock_check is not None and slot.flight is None and list_.intent is None:
                 self._clock_check.check()
             try:
-                with self._objects.contention_lock(lambda: self._alongside.follow(ticket)):
-                    # No lock orders writers where a probe is dear: they take turns by their intents.
-                    if not self._objects.probe_is_cheap and slot.flight is None and self._intents.contended:
-                        self._alongside.follow(ticket)
-                        slot.probes = False
-                        self._alongside.wait_for_turn(ticket)
+                with self._objects.contention_lock(lambda: self._alongside.follow(list_)):
+                    if not self._objects.probe_is_cheap:
+                        self._alongside.take_turns(list_)
                     if slot.flight is None:
                         self._build()
-                    elif slot.flight.has_let_go() and not self._replace(slot.flight) and not slot.holds(ticket):
+                    elif slot.flight.has_let_go() and not self._replace() and not slot.holds(list_):
                         return None
                     if slot.flight is not None:
                         self._conclude(slot.resolve())
@@ -143,7 +124,7 @@ class Committer:
             return failure
         return None
 
-    def _replace(self, flight: Flight) -> bool:
+    def _replace(self) -> bool:
         """Give the slot another body, without the lists that their owners have given up: they are not put again.
 
         Whichever body the slot turns out to hold decides. False if nothing is left to put in its place, or the slot is
@@ -153,9 +134,7 @@ class Committer:
         if found is not None:
             self._conclude(found)
             return False
-        self._queue.give_back(
-            one for one in flight.taken if not one.is_done() and (not one.let_go or one.intent is not None)
-        )
+        self._slot.give_back_wanted()
         return self._build(self._slot.number)
 
     def _build(self, slot: int | None = None) -> bool:
@@ -196,13 +175,13 @@ class Committer:
                     self._slot.take_off(flight)
                     return True
                 if self._follower.confirm():
-                    self._answer(flight)
+                    self._intents.answer(flight.settled, self._follower.tail)
                     return False
                 self._follower.reopen()
                 fresh = True
         except BaseException:
             if self._slot.flight is None or self._slot.flight.taken is not taken:
-                self._queue.give_back(ticket for ticket in taken if not ticket.is_done())
+                self._queue.give_back(one for one in taken if not one.is_done())
             raise
 
     def _apart(self, taken: list[QueuedList], error: Exception) -> list[QueuedList]:
@@ -213,36 +192,22 @@ class Committer:
         if len(taken) > 1:
             self._queue.give_back(taken[1:])
             return taken[:1]
-        for ticket in taken:
-            # One in an intent may be applied by another process.
-            lost = OutcomeLost(f"{defect(error)}. Another process may have written it")
-            self._report(ticket, lost if ticket.intent is not None else failed(error))
+        self._intents.answer([(list_, not_written(list_, error)) for list_ in taken], self._follower.tail)
         return []
 
-    def _conclude(self, found: Flight | tuple[LogEntry, int]) -> None:
+    def _conclude(self, found: Found) -> None:
         """Confirm what the slot holds, apply it, and answer all callers."""
         if not self._slot.confirm():
             self._follower.reopen()
-            for list_, outcome in self._slot.find_again(self._intents).items():
-                self._report(list_, outcome)
+            self._intents.answer(self._slot.find_again(self._intents).items(), self._follower.tail)
             self._slot.close()
             return
         self._slot.apply(found)
         if isinstance(found, Flight):
-            self._answer(found)
+            self._intents.answer((*found.accepted, *found.settled), self._follower.tail)
             if found.others:
                 self._intents.settled_here(found.others)
         self._slot.close()
         if not isinstance(found, Flight):
             self._intents.note_contention()
             self._alongside.leave()
-
-    def _answer(self, flight: Flight) -> None:
-        for ticket, outcome in (*flight.accepted, *flight.settled):
-            self._report(ticket, outcome)
-
-    def _report(self, ticket: QueuedList, outcome: Outcome) -> None:
-        ticket.end(outcome)
-        if ticket.intent is not None:
-            self._intents.forget(ticket)
-            self._follower.tail.settled.pop(ticket.intent.intent_id, None)

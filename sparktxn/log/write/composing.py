@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sparktxn.errors import DamagedObject, ErrorCode, KafkaError, KafkaException, StoreUnavailable
+from sparktxn.errors import DamagedObject, ErrorCode, KafkaError, KafkaException, OutcomeLost, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
 from sparktxn.format.commands import CancelIntent, Command, SettleIntent
@@ -26,7 +26,7 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.values.structs import StateKey, StateRecord
 
-__all__ = ["Composer", "Flight", "defect", "failed"]
+__all__ = ["Composer", "Flight", "not_written"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -173,7 +173,7 @@ class Composer:
         if isinstance(error, StoreUnavailable):
             raise error
         if not isinstance(error, DamagedObject):
-            return failed(error)
+            return _failed(error)
         if self._follower.is_behind():
             raise error
         return Failed(error)
@@ -228,15 +228,22 @@ def _inline_bytes(commands: Sequence[Command]) -> int:
     return sum(map(len, carried_records(commands, 0).values())) * 4 // 3
 
 
-def defect(error: Exception) -> str:
+def not_written(list_: QueuedList, error: Exception) -> Outcome:
+    """Return the outcome of a list with which alone no entry can be composed: one in an intent may be written yet."""
+    if list_.intent is None:
+        return _failed(error)
+    return OutcomeLost(f"{_defect(error)}. Another process may have written it")
+
+
+def _defect(error: Exception) -> str:
     """Return the text for the owner of a list that this process fails with."""
     logger.error("a list of commands cannot be written", exc_info=error)
     return f"the request cannot be written, by a defect of sparktxn: {type(error).__name__}: {error}"
 
 
-def failed(error: Exception) -> Failed:
+def _failed(error: Exception) -> Failed:
     """Return the outcome of a list that this process cannot work on, and that no entry applies."""
-    return Failed(KafkaException(KafkaError(ErrorCode.LOCAL_FAIL, f"{defect(error)}. Nothing was written")))
+    return Failed(KafkaException(KafkaError(ErrorCode.LOCAL_FAIL, f"{_defect(error)}. Nothing was written")))
 
 
 def _settle(delta: Delta, intent: IntentId, outcome: Outcome, context: Context) -> list[Command]:

@@ -8,7 +8,7 @@ owner may put its lists itself, under the same ids, at any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
 from sparktxn.log.follow.tail import Tail
-from sparktxn.log.write.queue import IntentId, QueuedList, WaitingList
+from sparktxn.log.write.queue import IntentId, Outcome, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids
@@ -109,7 +109,15 @@ class Intents:
             logger.debug("intent %s was perhaps not left: %s", name, error)
         return True
 
-    def forget(self, ticket: QueuedList) -> None:
+    def answer(self, outcomes: Iterable[tuple[QueuedList, Outcome]], tail: Tail) -> None:
+        """Give the owners of lists their outcomes; these wait in no intent any more."""
+        for list_, outcome in outcomes:
+            list_.end(outcome)
+            if list_.intent is not None:
+                self._forget(list_)
+                tail.settled.pop(list_.intent.intent_id, None)
+
+    def _forget(self, ticket: QueuedList) -> None:
         """Note that the outcome of a list is known; the object goes once that is so of all its lists."""
         assert ticket.intent is not None
         self._watched.pop(ticket.intent.intent_id, None)
@@ -123,7 +131,7 @@ class Intents:
 
     def renew(self, ticket: QueuedList) -> None:
         """Take a list out of an intent that no writer can apply any more."""
-        self.forget(ticket)
+        self._forget(ticket)
         ticket.expire()
 
     def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:

@@ -20,7 +20,6 @@ from sparktxn.errors import (
     KafkaError,
     KafkaException,
     OutcomeUnknown,
-    StoreError,
     StoreUnavailable,
 )
 from sparktxn.format.commands import Command, CommandResult
@@ -127,13 +126,21 @@ class QueuedList:
         """Return True while the list is in an object that is stored, or may be."""
         return self.state in (ListState.IN_INTENT, ListState.IN_BODY)
 
-    def about(self, error: OutcomeUnknown | StoreUnavailable) -> StoreError:
-        """Return the error as one about this list, whatever it was met with: one not sent has not taken effect."""
+    def raise_about(self, error: OutcomeUnknown | StoreUnavailable) -> None:
+        """Raise the error as one about this list, whatever it was met with; pass if the list's outcome is known.
+
+        Raises:
+            OutcomeUnknown: the list may have taken effect, or take it.
+            StoreUnavailable: it was not sent, and has not taken effect.
+        """
+        if self.is_done():
+            return
         if self.may_take_effect() and isinstance(error, StoreUnavailable):
-            return OutcomeUnknown(f"the outcome is unknown at the deadline ({error}): call the same method again")
+            unknown = f"the outcome is unknown at the deadline ({error}): call the same method again"
+            raise OutcomeUnknown(unknown) from error
         if not self.may_take_effect() and isinstance(error, OutcomeUnknown):
-            return StoreUnavailable(f"the request was not sent by the deadline ({error}): call again")
-        return error
+            raise StoreUnavailable(f"the request was not sent by the deadline ({error}): call again") from error
+        raise error
 
     def move(self, state: ListState) -> None:
         """Move to `state`, which must be one that the table allows after the present one."""
@@ -304,7 +311,10 @@ class Ticket:
         """
         list_ = self._list
         if not list_.is_done():
-            self._writer.work_for(list_)
+            try:
+                self._writer.work_for(list_)
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                list_.raise_about(error)
         if list_.error is not None:
             raise list_.error
         assert list_.results is not None
@@ -357,7 +367,10 @@ class Ticket:
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.
         """
         if not self.let_go() and not self.is_done():
-            self._writer.work_for(self._list)
+            try:
+                self._writer.work_for(self._list)
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                self._list.raise_about(error)
         return self.error is not None and self.error.args[0].code() == ErrorCode.LOCAL_STATE
 
 

@@ -25,10 +25,10 @@ from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import NO_TRANSACTION
 
-__all__ = ["BACKOFF_S", "BACKOFF_S_MAX", "Slot", "pause"]
+__all__ = ["BACKOFF_S", "Found", "Slot", "pause"]
 
 BACKOFF_S: Final = 0.02
-BACKOFF_S_MAX: Final = 1.0
+_BACKOFF_S_MAX: Final = 1.0
 
 _LONE_AFTER: Final = 16
 """Entries won one after the other, with none of another process between, that make a writer a lone one."""
@@ -78,6 +78,12 @@ class Slot:
             self._replaced.append(self.flight)
         self.flight = flight
 
+    def give_back_wanted(self) -> None:
+        """Give the newest body's lists back to the queue, to be put again, but for those that their owners gave up."""
+        assert self.flight is not None
+        wanted = (one for one in self.flight.taken if not one.is_done() and (not one.let_go or one.intent is not None))
+        self._queue.give_back(wanted)
+
     def resolve(self) -> Found:
         """Put the newest body until it is known what the slot holds.
 
@@ -110,8 +116,7 @@ class Slot:
                 cause = error
             if is_time_up():
                 raise self.unknown(cause)
-            pause(self._clock, backoff_s)
-            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+            backoff_s = pause(self._clock, backoff_s)
 
     def _put(self, flight: Flight, name: str, timeout_s: float) -> PutOutcome:
         may_land, flight.may_land = flight.may_land, True
@@ -158,8 +163,7 @@ class Slot:
             except StoreUnavailable as error:
                 if is_time_up():
                     raise self.unknown(error) from None
-            pause(self._clock, backoff_s)
-            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+            backoff_s = pause(self._clock, backoff_s)
 
     def apply(self, found: Found) -> None:
         """Apply the entry that the slot holds, unless following the log has done so since the body was first sent.
@@ -226,10 +230,11 @@ class Slot:
         )
 
 
-def pause(clock: Clock, seconds: float) -> None:
-    """Sleep for so long, or until time is up."""
+def pause(clock: Clock, seconds: float) -> float:
+    """Sleep for so long, or until time is up; return how long the pause after it is."""
     left_s = time_left_s()
     clock.sleep(seconds if left_s is None else min(seconds, left_s))
+    return min(2 * seconds, _BACKOFF_S_MAX)
 
 
 def _found(ticket: QueuedList, flight: Flight, tail: Tail, context: Context, intents: Intents) -> Outcome | None:
