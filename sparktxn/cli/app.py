@@ -13,7 +13,6 @@ from sparktxn.cli.session import RunTasks
 from sparktxn.cli.verb import root_options
 from sparktxn.cli.verbs import (
     bench,
-    compact,
     consume,
     copy,
     doctor,
@@ -23,19 +22,15 @@ from sparktxn.cli.verbs import (
     groups,
     half,
     importing,
+    jobs,
     log,
-    maintain,
     offsets,
     produce,
     producers,
-    retention,
-    rewrite,
     settings,
-    sweep,
     tables,
     topics,
     transactions,
-    vacuum,
     verify,
 )
 
@@ -62,17 +57,12 @@ APP.add_typer(offsets.app)
 APP.add_typer(log.app)
 APP.add_typer(dump.app)
 APP.add_typer(files.app)
-APP.add_typer(maintain.app)
-APP.add_typer(retention.app)
-APP.add_typer(compact.app)
-APP.add_typer(rewrite.app)
-APP.add_typer(vacuum.app)
+APP.add_typer(jobs.app)
 APP.add_typer(verify.app)
 APP.add_typer(copy.app)
 APP.add_typer(export.app)
 APP.add_typer(importing.app)
 APP.add_typer(doctor.app)
-APP.add_typer(sweep.app)
 APP.add_typer(bench.app)
 
 

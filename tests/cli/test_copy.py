@@ -53,12 +53,6 @@ def test_it_is_brought_forward_by_the_same_command() -> None:
     assert ok("copy", "backup", "--apply", "--json").json[0]["objects"] == 0
 
 
-def test_a_removed_option_names_what_takes_its_place(folder: Path) -> None:
-    done = txnlog("copy", "archive", "--topic", "orders", "--apply")
-    assert (done.code, "txnlog import --from-store SOURCE TOPIC moves a topic" in done.err) == (2, True)
-    assert not (folder / "archive").exists()
-
-
 def test_a_half_copied_root_says_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object) -> None:
         raise Died

@@ -36,7 +36,6 @@ def copy(
     addresses: Annotated[
         list[str], argument(metavar="[SOURCE] TARGET", help="Where to copy to, after the store if not --store.")
     ],
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", hidden=True)] = None,
     target_option: Annotated[
         list[str] | None, option("--target-option", metavar="NAME=VALUE", help="A setting of the target.")
     ] = None,
@@ -58,10 +57,6 @@ def copy(
     """
     if len(addresses) > _ADDRESSES_MAX:
         raise WrongUsage(f"{len(addresses)} addresses are given: expected the target, or the source and the target")
-    if topic:
-        raise WrongUsage(
-            "--topic was removed: a copy is of a whole store; txnlog import --from-store SOURCE TOPIC moves a topic"
-        )
     target = addresses[-1]
     if len(addresses) == _ADDRESSES_MAX:
         session.given = session.given.joined(type(session.given)(store=addresses[0]))
