@@ -36,112 +36,76 @@ _OFFSET_BITS: Final = 20
 _TIMESTAMP: Final = "timestamp[us, tz=UTC]"
 _PARTITIONS: Final = "list<struct<topic: string, partition: int32>>"
 
-TRANSACTION_STATE: Final = TopicState(
-    name="__transaction_state",
-    topic_id=-2,
-    partition_count=1,
-    settings={},
-    schema=(
-        ("transactional_id", "string", False),
-        ("state", "string", True),
-        ("producer_id", "int64", True),
-        ("producer_epoch", "int32", True),
-        ("transaction", "int64", True),
-        ("timeout_ms", "int64", True),
-        ("partitions", _PARTITIONS, True),
-        ("groups", "list<string>", True),
-        ("start_timestamp", _TIMESTAMP, True),
-        ("last_update_timestamp", _TIMESTAMP, True),
-        ("last_producer_epoch", "int32", True),
-        ("previous_producer_id", "int64", True),
-        ("prepared", "bool", True),
-        ("fence_reason", "string", True),
-        ("entry", "int64", False),
-    ),
-    created_entry=0,
+
+def _topic(topic_id: int, name: str, keys: dict[str, str], columns: dict[str, str]) -> TopicState:
+    """Return a topic with one partition, whose rows have these columns and their entry; only keys are never null."""
+    schema = [(column, kind, False) for column, kind in keys.items()]
+    schema += [(column, kind, True) for column, kind in columns.items()]
+    return TopicState(name, topic_id, 1, {}, tuple([*schema, ("entry", "int64", False)]), 0)
+
+
+TRANSACTION_STATE: Final = _topic(
+    -2,
+    "__transaction_state",
+    {"transactional_id": "string"},
+    {
+        "state": "string",
+        "producer_id": "int64",
+        "producer_epoch": "int32",
+        "transaction": "int64",
+        "timeout_ms": "int64",
+        "partitions": _PARTITIONS,
+        "groups": "list<string>",
+        "start_timestamp": _TIMESTAMP,
+        "last_update_timestamp": _TIMESTAMP,
+        "last_producer_epoch": "int32",
+        "previous_producer_id": "int64",
+        "prepared": "bool",
+        "fence_reason": "string",
+    },
 )
 """Kafka's transaction log: a row for every state that a transactional id passes; null but for its key if it expires."""
 
-CONSUMER_OFFSETS: Final = TopicState(
-    name="__consumer_offsets",
-    topic_id=-3,
-    partition_count=1,
-    settings={},
-    schema=(
-        ("group_id", "string", False),
-        ("topic", "string", True),
-        ("topic_id", "int64", True),
-        ("partition", "int32", True),
-        ("offset", "int64", True),
-        ("metadata", "string", True),
-        ("leader_epoch", "int32", True),
-        ("commit_timestamp", _TIMESTAMP, True),
-        ("transactional_id", "string", True),
-        ("producer_id", "int64", True),
-        ("member_id", "string", True),
-        ("group_instance_id", "string", True),
-        ("client_id", "string", True),
-        ("host", "string", True),
-        ("member_epoch", "int64", True),
-        ("topics", "list<string>", True),
-        ("assigned", _PARTITIONS, True),
-        ("revoking", _PARTITIONS, True),
-        ("is_away", "bool", True),
-        ("entry", "int64", False),
-    ),
-    created_entry=0,
+CONSUMER_OFFSETS: Final = _topic(
+    -3,
+    "__consumer_offsets",
+    {"group_id": "string"},
+    {
+        "topic": "string",
+        "topic_id": "int64",
+        "partition": "int32",
+        "offset": "int64",
+        "metadata": "string",
+        "leader_epoch": "int32",
+        "commit_timestamp": _TIMESTAMP,
+        "transactional_id": "string",
+        "producer_id": "int64",
+        "member_id": "string",
+        "group_instance_id": "string",
+        "client_id": "string",
+        "host": "string",
+        "member_epoch": "int64",
+        "topics": "list<string>",
+        "assigned": _PARTITIONS,
+        "revoking": _PARTITIONS,
+        "is_away": "bool",
+    },
 )
 """Kafka's groups: a row for every offset that takes effect, and for every member that changes; null but for its key if
 it is forgotten."""
 
-_HALF: Final = (
-    ("checks", "int64", True),
-    ("topics", "list<string>", True),
-    ("message_count", "int64", True),
-    ("prepared_timestamp", _TIMESTAMP, True),
-    ("entry", "int64", False),
-)
+_HALF_KEYS: Final = {"group_id": "string", "transaction_id": "string"}
+_HALF: Final = {"checks": "int64", "topics": "list<string>", "message_count": "int64", "prepared_timestamp": _TIMESTAMP}
 
-HALF_MESSAGES: Final = TopicState(
-    name="RMQ_SYS_TRANS_HALF_TOPIC",
-    topic_id=-4,
-    partition_count=1,
-    settings={},
-    schema=(
-        ("group_id", "string", False),
-        ("transaction_id", "string", False),
-        ("state", "string", True),
-        ("due_timestamp", _TIMESTAMP, True),
-        *_HALF,
-    ),
-    created_entry=0,
+HALF_MESSAGES: Final = _topic(
+    -4, "RMQ_SYS_TRANS_HALF_TOPIC", _HALF_KEYS, {"state": "string", "due_timestamp": _TIMESTAMP, **_HALF}
 )
 """RocketMQ's half messages: a row for each change of one; null but for its key once it is settled."""
 
-HALF_SETTLED: Final = TopicState(
-    name="RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    topic_id=-5,
-    partition_count=1,
-    settings={},
-    schema=(
-        ("group_id", "string", False),
-        ("transaction_id", "string", False),
-        ("outcome", "string", True),
-        ("source", "string", True),
-        ("entry", "int64", False),
-    ),
-    created_entry=0,
-)
+HALF_SETTLED: Final = _topic(-5, "RMQ_SYS_TRANS_OP_HALF_TOPIC", _HALF_KEYS, {"outcome": "string", "source": "string"})
 """RocketMQ's op topic: a row for each half message that is settled."""
 
-HALF_DISCARDED: Final = TopicState(
-    name="TRANS_CHECK_MAX_TIME_TOPIC",
-    topic_id=-6,
-    partition_count=1,
-    settings={},
-    schema=(("group_id", "string", False), ("transaction_id", "string", False), *_HALF),
-    created_entry=0,
-)
+HALF_DISCARDED: Final = _topic(-6, "TRANS_CHECK_MAX_TIME_TOPIC", _HALF_KEYS, _HALF)
 """RocketMQ's discarded half messages: a row for each; null but for its key once it is resumed or deleted."""
 
 HISTORY_TABLES: Final = {
