@@ -105,110 +105,44 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES: Final = {
-    "sparktxn.config.properties": ("read_properties",),
-    "sparktxn.consumer": (
-        "Consumer",
-        "DeserializingConsumer",
-    ),
+    "sparktxn.config.properties": "read_properties",
+    "sparktxn.consumer": "Consumer DeserializingConsumer",
     "sparktxn.errors": (
-        "BatchRefused",
-        "ClockSkewError",
-        "CommandRefused",
-        "ConfigurationError",
-        "DamagedObject",
-        "ErrorCode",
-        "ExpectationFailed",
-        "FormatVersionError",
-        "KafkaError",
-        "KafkaException",
-        "OutcomeLost",
-        "OutcomeUnknown",
-        "ProducerFenced",
-        "RetentionPassed",
-        "SegmentExpired",
-        "StoreError",
-        "StoreNotFound",
-        "StoreUnavailable",
-        "TransactionAborted",
-        "ViewExpired",
-        "did_you_mean",
+        "BatchRefused ClockSkewError CommandRefused ConfigurationError DamagedObject ErrorCode ExpectationFailed "
+        "FormatVersionError KafkaError KafkaException OutcomeLost OutcomeUnknown ProducerFenced RetentionPassed "
+        "SegmentExpired StoreError StoreNotFound StoreUnavailable TransactionAborted ViewExpired did_you_mean"
     ),
-    "sparktxn.kafka.admin": ("Node", "TopicCollection", "TopicPartitionInfo"),
-    "sparktxn.kafka.groups": (
-        "ConsumerGroupState",
-        "ConsumerGroupTopicPartitions",
-        "ConsumerGroupType",
-    ),
+    "sparktxn.kafka.admin": "Node TopicCollection TopicPartitionInfo",
+    "sparktxn.kafka.groups": "ConsumerGroupState ConsumerGroupTopicPartitions ConsumerGroupType",
     "sparktxn.kafka.library": (
-        "ConcurrentModificationException",
-        "IllegalStateException",
-        "ThrottleEvent",
-        "Uuid",
-        "libversion",
-        "version",
+        "ConcurrentModificationException IllegalStateException ThrottleEvent Uuid libversion version"
     ),
     "sparktxn.kafka.message": (
-        "OFFSET_BEGINNING",
-        "OFFSET_END",
-        "OFFSET_INVALID",
-        "OFFSET_STORED",
-        "TIMESTAMP_CREATE_TIME",
-        "TIMESTAMP_LOG_APPEND_TIME",
-        "TIMESTAMP_NOT_AVAILABLE",
-        "ConsumerGroupMetadata",
-        "IsolationLevel",
-        "Message",
-        "TopicPartition",
+        "OFFSET_BEGINNING OFFSET_END OFFSET_INVALID OFFSET_STORED TIMESTAMP_CREATE_TIME TIMESTAMP_LOG_APPEND_TIME "
+        "TIMESTAMP_NOT_AVAILABLE ConsumerGroupMetadata IsolationLevel Message TopicPartition"
     ),
     "sparktxn.kafka.serialization": (
-        "ConsumeError",
-        "ProduceError",
-        "SerializationError",
-        "KeyDeserializationError",
-        "KeySerializationError",
-        "ValueDeserializationError",
-        "ValueSerializationError",
+        "ConsumeError ProduceError SerializationError KeyDeserializationError KeySerializationError "
+        "ValueDeserializationError ValueSerializationError"
     ),
-    "sparktxn.kafka.unsupported": (
-        "AcknowledgeType",
-        "DeserializingShareConsumer",
-        "ElectionType",
-        "Messages",
-        "ShareConsumer",
-    ),
-    "sparktxn.log.views.readview": (
-        "PartitionView",
-        "ReadView",
-    ),
-    "sparktxn.producer": (
-        "PreparedTransaction",
-        "Producer",
-        "SerializingProducer",
-    ),
-    "sparktxn.producer.partitioners": (
-        "consistent",
-        "fnv1a",
-        "murmur2",
-    ),
-    "sparktxn.store.registry": ("read_object",),
-    "sparktxn.scan.storedfiles": ("CommittedFile", "merged_files", "whole_files"),
-    "sparktxn.scan.plan": ("ReadTask", "ranges_within", "rows_at_most"),
-    "sparktxn.scan.reader": ("output_schema", "segment_values"),
-    "sparktxn.stage.columnconversion": ("check_columns",),
-    "sparktxn.stage.stagedsegment": ("StagedSegment",),
-    "sparktxn.state.internal": ("INTERNAL_TOPICS",),
-    "sparktxn.store.store": (
-        "CommitResult",
-        "ReplayMismatch",
-        "SinkCommit",
-        "StagePlan",
-        "Store",
-        "read_task",
-    ),
-    "sparktxn.values.structs": ("TopicState",),
-    "sparktxn.tables": ("Table", "open_table", "read_arrow", "to_duckdb", "to_pandas", "to_polars"),
+    "sparktxn.kafka.unsupported": "AcknowledgeType DeserializingShareConsumer ElectionType Messages ShareConsumer",
+    "sparktxn.log.views.readview": "PartitionView ReadView",
+    "sparktxn.producer": "PreparedTransaction Producer SerializingProducer",
+    "sparktxn.producer.partitioners": "consistent fnv1a murmur2",
+    "sparktxn.store.registry": "read_object",
+    "sparktxn.scan.storedfiles": "CommittedFile merged_files whole_files",
+    "sparktxn.scan.plan": "ReadTask ranges_within rows_at_most",
+    "sparktxn.scan.reader": "output_schema segment_values",
+    "sparktxn.stage.columnconversion": "check_columns",
+    "sparktxn.stage.stagedsegment": "StagedSegment",
+    "sparktxn.state.internal": "INTERNAL_TOPICS",
+    "sparktxn.store.store": "CommitResult ReplayMismatch SinkCommit StagePlan Store read_task",
+    "sparktxn.values.structs": "TopicState",
+    "sparktxn.tables": "Table open_table read_arrow to_duckdb to_pandas to_polars",
 }
-_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+"""By module: the names that it is the home of."""
+
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = ["__version__", *_HOME_OF]
 
