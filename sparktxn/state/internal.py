@@ -41,7 +41,7 @@ def _topic(topic_id: int, name: str, keys: dict[str, str], columns: dict[str, st
     """Return a topic with one partition, whose rows have these columns and their entry; only keys are never null."""
     schema = [(column, kind, False) for column, kind in keys.items()]
     schema += [(column, kind, True) for column, kind in columns.items()]
-    return TopicState(name, topic_id, 1, {}, tuple([*schema, ("entry", "int64", False)]), 0)
+    return TopicState(name, topic_id, 1, {}, (*schema, ("entry", "int64", False)), 0)
 
 
 TRANSACTION_STATE: Final = _topic(

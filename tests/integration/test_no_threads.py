@@ -234,6 +234,6 @@ def test_a_fold_that_no_thread_would_do_is_tried_after_a_later_checkpoint(no_thr
         folder = Folder(log, 1_000_000)
         with no_threads("-again"):
             folder.after_checkpoint()
-        assert folder._wake is None
+        assert folder._repeated._wake is None
         folder.after_checkpoint()
-        assert folder._wake is not None
+        assert folder._repeated._wake is not None

@@ -20,6 +20,7 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.log.keep.runs import ManifestCache
 from sparktxn.log.log import Log
+from sparktxn.maintenance.repeating import Rests
 from sparktxn.maintenance.rewriting import folding
 from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
@@ -160,7 +161,7 @@ class Committing:
 
 def test_a_fold_takes_a_tenth_of_the_time_while_its_process_commits() -> None:
     log = Committing()
-    rests = folding.Rests(log)  # type: ignore[arg-type]
+    rests = Rests(log)  # type: ignore[arg-type]
     for _ in range(3):
         assert log.worked(rests, 0.01, commits=True) == pytest.approx(0.09)
         assert log.worked(rests, 0.01, commits=False) == 0, "nothing is kept waiting"
@@ -170,7 +171,7 @@ def test_a_fold_takes_a_tenth_of_the_time_while_its_process_commits() -> None:
 def test_a_long_fold_rests_as_much_as_a_short_one() -> None:
     """Else the writer that gathers most would be kept waiting most."""
     log = Committing()
-    rests = folding.Rests(log)  # type: ignore[arg-type]
+    rests = Rests(log)  # type: ignore[arg-type]
     rested_s = [log.worked(rests, 0.05, commits=True) for _ in range(1_000)]
     assert rested_s == pytest.approx([0.45] * 1_000)
 
@@ -188,7 +189,7 @@ def test_a_fold_begins_some_seconds_after_the_one_before_has_begun(
         clock.sleep(block_s)
         folder.after_checkpoint()
 
-    monkeypatch.setattr(folding.Rests, "rest", rest)
+    monkeypatch.setattr(Rests, "rest", rest)
     assert max(0, fold(folder)) == pytest.approx(wait_s), "after blocks of 1, 4 and 3 segments"
     assert len(files(world)) == 1
 
@@ -199,7 +200,7 @@ def test_a_fold_begins_no_task_after_a_minute(world: World, monkeypatch: Any) ->
     write(world, 8)
     write(world, 8, partition=1)
     folder = folder_of(world)
-    monkeypatch.setattr(folding.Rests, "rest", lambda _: clock.sleep(25))
+    monkeypatch.setattr(Rests, "rest", lambda _: clock.sleep(25))
     assert fold(folder) <= 0, "the rest is due"
     assert (len(files(world)), len(files(world, partition=1))) == (1, 8)
     folder.step()
@@ -209,7 +210,7 @@ def test_a_fold_begins_no_task_after_a_minute(world: World, monkeypatch: Any) ->
 def test_a_fold_rests_between_blocks_and_gives_up_when_the_handle_is_closed(world: World, monkeypatch: Any) -> None:
     write(world, 100)
     rested: list[int] = []
-    monkeypatch.setattr(folding.Rests, "rest", lambda self: rested.append(1))
+    monkeypatch.setattr(Rests, "rest", lambda self: rested.append(1))
     fold(folder_of(world))
     assert len(files(world)) == 1
     assert len(rested) == 5, "blocks of 1, 4, 16, 64 and 15 segments"
@@ -217,7 +218,7 @@ def test_a_fold_rests_between_blocks_and_gives_up_when_the_handle_is_closed(worl
     ended = Deadline(SystemClock(), None)
     ended.end()
     with ended.governs(), pytest.raises(StoreUnavailable, match="closed"):
-        folding.Rests(world.store.log).rest()
+        Rests(world.store.log).rest()
 
 
 def begun(world: World, name: str = "open", count: int = 1) -> Producer:
@@ -447,7 +448,7 @@ def test_a_fold_that_fails_warns_once_and_waits(failing: Failing, part_of_name: 
     failing.folder.step()
     failing.folder.after_checkpoint()
     failing.folder.step()
-    assert (failing.texts(), failing.folder._backoff_s) == ([f"{number}" for number in range(8)], 60)
+    assert (failing.texts(), failing.folder._repeated._backoff_s) == ([f"{number}" for number in range(8)], 60)
 
 
 def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monkeypatch: Any, caplog: Any) -> None:
@@ -495,6 +496,7 @@ _ENDS = """
 import sys, threading
 from sparktxn import Producer, Store
 from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.maintenance.repeating import Rests
 from sparktxn.maintenance.rewriting import folding
 
 begun = threading.Event()

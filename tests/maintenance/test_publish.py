@@ -17,7 +17,7 @@ from sparktxn.maintenance import copy_store, maintain, vacuum, verify
 from sparktxn.maintenance.publishing import publish
 from sparktxn.maintenance.publishing.background import Publisher
 from sparktxn.maintenance.publishing.publish import PublishJob, publish_tables
-from sparktxn.maintenance.rewriting import folding
+from sparktxn.maintenance.repeating import Rests
 from sparktxn.testing.clocks import ManualClock
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions
@@ -301,7 +301,7 @@ def test_a_long_publication_goes_on_with_its_entry(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else a writer that commits more than a publication writes meanwhile would have no version, ever."""
-    monkeypatch.setattr(folding.Rests, "rest", lambda _: clock.sleep(70))
+    monkeypatch.setattr(Rests, "rest", lambda _: clock.sleep(70))
     publisher = Publisher(store.log)
     commit(store)
     expected, rewritten = committed(store, "one"), []
@@ -324,7 +324,7 @@ def test_a_vacuum_between_two_steps_takes_nothing_of_a_publication(
     publisher = Publisher(store.log)
     commit(store)
     with monkeypatch.context() as patched:
-        patched.setattr(folding.Rests, "rest", lambda _: clock.sleep(70))
+        patched.setattr(Rests, "rest", lambda _: clock.sleep(70))
         assert publisher.step() == 0
     expected = committed(store, "one")
     for _ in range(3):
@@ -347,7 +347,7 @@ def test_a_publication_that_fails_begins_anew_with_less(
     publisher = Publisher(store.log)
     commit(store)
     with monkeypatch.context() as patched:
-        patched.setattr(folding.Rests, "rest", lambda _: clock.sleep(70))
+        patched.setattr(Rests, "rest", lambda _: clock.sleep(70))
         assert publisher.step() == 0
         patched.setattr(publish, "do_tasks", unavailable)
         assert publisher.step() == 60

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from sparktxn.config.topic import table_formats, topic_setting
-from sparktxn.errors import KafkaException
 from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.publish import PublishJob
+from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
 from sparktxn.maintenance.rewriting import folding
-from sparktxn.process.clock import time_left_s
 from sparktxn.values.structs import TopicState
 
 __all__ = ["Publisher", "start_background_jobs"]
 
-logger = logging.getLogger("sparktxn")
-
 _STEP_S: Final = 120.0
 _BEGINNING_S: Final = 60.0
 """How long a step begins files: the next step has those that are left, long before this one fails for its length."""
-_BACKOFF_S: Final = 60.0
-_BACKOFF_S_MAX: Final = 3_600.0
-_NEVER_S: Final = float("inf")
 
 
 class Publisher:
@@ -34,25 +27,16 @@ class Publisher:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._backoff_s = _BACKOFF_S
-        self._is_started = False
+        self._repeated = Repeated(log, self.step, "tables of %r were not published, and are tried again in %d s")
         self._has_failed = False
         self._entry = 0
         self._job: PublishJob | None = None
 
     def after_checkpoint(self) -> None:
         """Have the thread publish from now on, if a topic is a table. For one thread at a time."""
-        if self._is_started or not self._tables():
-            return
-        self._is_started = True
-        try:
-            self._log.background.repeat(self.step)
-        except RuntimeError:
-            # The handle is being closed: a later process publishes.
-            return
-        except KafkaException:
-            # The machine gives no thread: a later checkpoint tries again.
-            self._is_started = False
+        if not self._repeated.is_started and self._tables():
+            # Without a thread a later checkpoint tries again.
+            self._repeated.begin()
 
     def step(self) -> float:
         """Publish if that is due; return in how many seconds this is to be called again. Raise nothing.
@@ -63,7 +47,7 @@ class Publisher:
             with self._log.within(_STEP_S):
                 wait_s = self._wait_s()
                 if self._job is None and (self._has_failed or (wait_s <= 0 and self._log.entry != self._entry)):
-                    self._job = PublishJob(self._log, rest=folding.Rests(self._log).rest)
+                    self._job = PublishJob(self._log, rest=Rests(self._log).rest)
                 if self._job is not None:
                     report = self._job.go_on(_BEGINNING_S)
                     if report is None:
@@ -71,9 +55,11 @@ class Publisher:
                     self._entry, self._job = report.entry, None
                     wait_s = self._wait_s()
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
-            self._job = None
-            return self._back_off(error)
-        self._backoff_s, self._has_failed = _BACKOFF_S, False
+            # A version that was published may have no metadata yet.
+            self._job, self._has_failed = None, True
+            return self._repeated.failed(error)
+        self._has_failed = False
+        self._repeated.succeeded()
         # A table that shows all has had no version for longer than it may lag behind.
         return wait_s if wait_s > 0 else self._target_s()
 
@@ -82,34 +68,18 @@ class Publisher:
 
     def _target_s(self) -> float:
         targets_ms = [topic_setting(topic.settings, "table.lag.target.ms") for topic in self._tables()]
-        return min((target_ms / 1000 for target_ms in targets_ms), default=_NEVER_S)
+        return min((target_ms / 1000 for target_ms in targets_ms), default=NEVER_S)
 
     def _wait_s(self) -> float:
         """Return in how many seconds a table lags behind, if anything is committed until then; 0 if one does now."""
         known = {table.topic_id: table for table in self._log.tables()}
         now_ms = self._log.clock.wall_ms()
-        waits = [_NEVER_S]
+        waits = [NEVER_S]
         for topic in self._tables():
             target_ms = topic_setting(topic.settings, "table.lag.target.ms")
             table = known.get(topic.topic_id)
             waits.append(0.0 if table is None else (table.timestamp_ms + target_ms - now_ms) / 1000)
         return min(waits)
-
-    def _back_off(self, error: Exception) -> float:
-        if time_left_s(None) == 0:
-            # The handle has been closed.
-            return _NEVER_S
-        # A version that was published may have no metadata yet.
-        self._has_failed = True
-        logger.warning(
-            "tables of %r were not published, and are tried again in %d s: %s: %s",
-            self._log.objects.uri,
-            self._backoff_s,
-            type(error).__name__,
-            error,
-        )
-        wait_s, self._backoff_s = self._backoff_s, min(2 * self._backoff_s, _BACKOFF_S_MAX)
-        return wait_s
 
 
 def start_background_jobs(log: Log) -> None:

@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.topic import table_formats
-from sparktxn.errors import KafkaException, StoreUnavailable
+from sparktxn.errors import StoreUnavailable
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.process.clock import time_left_s
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import RewrittenRange
 
-__all__ = ["Folder", "Rests", "start_folding"]
+__all__ = ["Folder", "start_folding"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -35,17 +35,11 @@ _BEGINNING_S: Final = 60.0
 """How long a fold begins tasks: the next fold has those that are left, long before this one fails for its length."""
 _BURST_S: Final = 10.0
 """What may be read at once: so many seconds' share of the bytes per minute."""
-_BACKOFF_S: Final = 60.0
-_BACKOFF_S_MAX: Final = 3_600.0
-_NEVER_S: Final = float("inf")
 _FULL_PER_MIN_SEGMENTS: Final = 16
 """A file with so many times `min_segments` is not folded again, small as it may be: its records are copied twice."""
 _SEGMENTS_PER_TASK: Final = 2_048
 """What a fold has in memory goes by this, however much has gathered."""
 _SEGMENTS_PER_ENTRY: Final = 4 * _SEGMENTS_PER_TASK
-_REST_PER_WORK: Final = 9
-"""A fold rests so many times as long as it works, while this process commits."""
-_REST_S_MAX: Final = 0.5
 
 
 class Folder:
@@ -73,11 +67,11 @@ class Folder:
         self._left_bytes = self._bytes_per_s * _BURST_S
         self._counted_s = self._now_s()
         self._is_due = self._is_behind = False
-        self._next_s = -_NEVER_S
-        self._backoff_s = _BACKOFF_S
+        self._next_s = -NEVER_S
         self._left: dict[TopicPartitionKey, _Left] = {}
-        self._wake: Callable[[], None] | None = None
-        self._is_started = False
+        self._repeated = Repeated(
+            log, self.step, "small segments of %r were not folded into larger files, and are left for %d s"
+        )
 
     def after_checkpoint(self) -> None:
         """Have the thread fold once segments have gathered; the first call starts it. For one thread at a time."""
@@ -85,18 +79,9 @@ class Folder:
             return
         self._next_s = max(self._next_s, self._now_s() + self._pause_s)
         self._is_due = True
-        if self._wake is not None:
-            self._wake()
-        elif not self._is_started:
-            self._is_started = True
-            try:
-                self._wake = self._log.background.repeat(self.step)
-            except RuntimeError:
-                # The handle is being closed: a later process folds.
-                return
-            except KafkaException:
-                # The machine gives no thread: a later checkpoint tries again.
-                self._is_started = self._is_due = False
+        if not self._repeated.begin():
+            # A later checkpoint tries again.
+            self._is_due = False
 
     def step(self) -> float:
         """Fold if that is due; return in how many seconds this is to be called again. Raise nothing.
@@ -105,7 +90,7 @@ class Folder:
         """
         wait_s = self._next_s - self._now_s()
         if not self._is_due or wait_s > 0:
-            return wait_s if self._is_due else _NEVER_S
+            return wait_s if self._is_due else NEVER_S
         # A checkpoint that is written meanwhile has segments that this fold may not see.
         self._is_due = False
         # From one begin to the next: a long fold that was followed by a pause would make the next one longer still.
@@ -113,29 +98,15 @@ class Folder:
         try:
             self._is_due = not self._fold() or self._is_due
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
-            self._back_off(error)
-            return _NEVER_S
-        self._backoff_s = _BACKOFF_S
+            # A checkpoint that comes late enough has the next fold take what is left.
+            self._next_s = self._now_s() + self._repeated.failed(error)
+            return NEVER_S
+        self._repeated.succeeded()
         self._next_s = max(next_s, self._now_s() - self._left_bytes / self._bytes_per_s)
-        return self._next_s - self._now_s() if self._is_due else _NEVER_S
+        return self._next_s - self._now_s() if self._is_due else NEVER_S
 
     def _now_s(self) -> float:
         return self._log.clock.monotonic_s()
-
-    def _back_off(self, error: Exception) -> None:
-        """Wait for a checkpoint that comes late enough; the next one folds what is left."""
-        if time_left_s(None) == 0:
-            # The handle has been closed.
-            return
-        self._next_s = self._now_s() + self._backoff_s
-        logger.warning(
-            "small segments of %r were not folded into larger files, and are left for %d s: %s: %s",
-            self._log.objects.uri,
-            self._backoff_s,
-            type(error).__name__,
-            error,
-        )
-        self._backoff_s = min(2 * self._backoff_s, _BACKOFF_S_MAX)
 
     def _fold(self) -> bool:
         """Fold what has gathered, as far as bytes are left; True if nothing remains."""
@@ -229,35 +200,6 @@ class _Gathered(NamedTuple):
     start: int
     segments: int
     stable: int
-
-
-class Rests:
-    """Leaves the processor to the commits of this process: a fold takes a tenth of it while they go on.
-
-    Python runs one thread at a time, so that a commit waits while a fold computes. While a fold itself waits, for
-    commits or for the disk, it takes nothing from them, and owes no rest. Where nothing is committed, it goes on
-    without a rest. Segments that gather faster than that are folded once fewer are committed.
-
-    One thread makes and uses it.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._since_s = log.clock.processor_s()
-        self._entry = log.entry
-
-    def rest(self) -> None:
-        """Rest in proportion to what was done since the last rest, if the log has grown meanwhile.
-
-        Raises:
-            StoreUnavailable: the handle is being closed.
-        """
-        if time_left_s(None) == 0:
-            raise StoreUnavailable(f"a fold of {self._log.objects.uri!r} was given up: the store is being closed")
-        clock, entry = self._log.clock, self._log.entry
-        if entry > self._entry:
-            clock.sleep(min(_REST_PER_WORK * (clock.processor_s() - self._since_s), _REST_S_MAX))
-        self._entry, self._since_s = entry, clock.processor_s()
 
 
 class _Planned:
