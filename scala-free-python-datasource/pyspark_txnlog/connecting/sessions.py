@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.connecting.internals import context_of, is_stopped, running_python
 from sparktxn import ConfigurationError
+from sparktxn.config.values import integer
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _SETTINGS: Final = {"spark.pyspark.python": _WORKER, "spark.pyspark.driver.pytho
 _PROGRAM: Final = "import sys, pyspark_txnlog, sparktxn; print(*sys.version_info[:2], sparktxn.__version__, sep='.')"
 _CHECK_TIMEOUT_S: Final = 60
 
+_AT_LEAST_ONE: Final = integer(1, arguments.INT32_MAX)
 _PARALLELISM: Final = ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism")
 """What says, in this order, how many tasks Spark makes of rows that have no partitions of their own."""
 
@@ -144,10 +146,8 @@ def parallelism_of(spark: SparkSession) -> int:
     """
     for setting in _PARALLELISM:
         value = spark.conf.get(setting, None)
-        if value is None:
-            continue
-        if not value.isdecimal() or int(value) < 1:
-            raise ConfigurationError(f"setting {setting} is {value!r}: expected a whole number from 1")
-        return int(value)
+        if value is not None:
+            parallelism: int = _AT_LEAST_ONE(f"setting {setting}", value)
+            return parallelism
     context = context_of(spark)
     return 1 if context is None else int(context.defaultParallelism)
