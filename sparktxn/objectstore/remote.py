@@ -40,7 +40,7 @@ from sparktxn.objectstore.uri import EXTRAS, StoreUri
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_deadline
 from sparktxn.process.fork import ForkGuard
 
-__all__ = ["RemoteStore"]
+__all__ = ["RemoteStore", "parsed_storage"]
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class RemoteStore:
         self.uri = str(address)
         self._cloud = _cloud(address.scheme)
         self._scheme = address.scheme
-        self._storage = _parsed_storage(self._cloud, address.scheme, storage)
+        self._storage = parsed_storage(address.scheme, storage)
         self._secrets = sorted(_secrets(storage), key=len, reverse=True)
         self._base = address.location + "/"
         self._timeout_s = request_timeout_s
@@ -368,12 +368,14 @@ def _cloud(scheme: str) -> Cloud:
     )
 
 
-def _parsed_storage(cloud: Cloud, scheme: str, storage: Mapping[str, Any]) -> dict[str, Any]:
+def parsed_storage(scheme: str, storage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``storage.*`` settings in the types that the cloud takes; from Spark and files they come as text.
 
     Raises:
-        ConfigurationError: its package is missing. Or it takes no such setting, or the text is not of its type.
+        ConfigurationError: the scheme is unknown, or its package is missing. Or its cloud takes no such setting, or the
+            text is not of its type.
     """
+    cloud = _cloud(scheme)
     try:
         file_system = cloud.file_system()
     except ImportError as error:

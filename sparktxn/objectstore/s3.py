@@ -6,10 +6,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.cloud import Cloud, Refusal, causes
 from sparktxn.objectstore.contract import ObjectInfo
 
-__all__ = ["CONNECTIONS", "S3"]
+__all__ = ["CONNECTIONS", "S3", "found_credentials"]
 
 CONNECTIONS: Final = 32
 """How many requests a handle has under way at once."""
@@ -96,6 +97,23 @@ def _aws_session(profile: str | None) -> Any:
     from aiobotocore.session import AioSession
 
     return AioSession(profile=profile)
+
+
+def found_credentials(profile: str | None) -> tuple[str | None, str | None, str | None]:
+    """Return key, secret and token of a profile, or those that AWS's clients find without one; None if they find none.
+
+    Raises:
+        ConfigurationError: the profile does not exist, or its credentials cannot be had.
+    """
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    try:
+        found = Session(profile=profile).get_credentials()
+        frozen = found.get_frozen_credentials() if found is not None else None
+    except BotoCoreError as error:
+        raise ConfigurationError(f"no credentials for S3 can be had: {error}") from None
+    return (frozen.access_key, frozen.secret_key, frozen.token) if frozen is not None else (None, None, None)
 
 
 def _refusal(error: BaseException) -> Refusal:

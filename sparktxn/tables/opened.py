@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pyarrow import fs
 
+from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import table_formats
 from sparktxn.errors import ConfigurationError
 from sparktxn.format import names
@@ -28,6 +29,7 @@ from sparktxn.scan.tablefiles import all_files
 from sparktxn.store import Store
 from sparktxn.tableformats.version import table_schema
 from sparktxn.tables.ground import AsOf, Moment, imported, moment_of, opened, pandas_frame
+from sparktxn.tables.s3access import S3Access
 from sparktxn.values import arguments
 from sparktxn.values.structs import PublishedPartition, TableState
 
@@ -43,7 +45,10 @@ class Table(Struct, frozen=True, kw_only=True):
     """A version of a topic's table: what entries up to `entry` have committed, which another entry has published.
 
     `location` is the address that other engines know the table by. `paths` are its files, as this process reaches the
-    store. An engine reads them by itself, with its own credentials. They stay for as long as the version can be read.
+    store. An engine reads them by itself. They stay for as long as the version can be read.
+
+    `options` are those that the store was opened with. On S3 the methods give an engine the credentials and the
+    endpoint among them. Printing a table shows no value of them; a pickled one has them.
     """
 
     topic: str
@@ -54,6 +59,10 @@ class Table(Struct, frozen=True, kw_only=True):
     schema: pa.Schema
     record_count: int
     paths: tuple[str, ...]
+    options: StoreOptions
+
+    def __hash__(self) -> int:
+        return hash((self.location, self.version, self.published_timestamp_ms))
 
     def _files(self) -> list[str]:
         """Return the paths for an engine.
@@ -65,17 +74,25 @@ class Table(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"topic {self.topic!r} is in memory, and has no files that an engine can read")
         return list(self.paths)
 
+    def _access(self) -> S3Access | None:
+        """Return what opens the table's files on S3; None if they are elsewhere."""
+        return S3Access.of(_folder(self.paths[0]), self.options)
+
     def arrow(self, filesystem: fs.FileSystem | None = None) -> ds.Dataset:
         """Return the table as a dataset of pyarrow, which reads files when it is scanned.
 
         Args:
             filesystem: reads the paths, without their ``s3://``. None: pyarrow's own for the address.
+
+        Raises:
+            ConfigurationError: the store is in memory, or there are no credentials for S3.
         """
         paths = self._files()
         if not paths:
             return ds.dataset(self.schema.empty_table())
         if filesystem is None:
-            filesystem, _ = fs.FileSystem.from_uri(paths[0])
+            access = self._access()
+            filesystem = access.arrow() if access is not None else fs.FileSystem.from_uri(paths[0])[0]
         # Unlike `ds.dataset`, it asks for no file before it is read.
         return ds.FileSystemDataset.from_paths(
             [path.partition("://")[2] or path for path in paths],
@@ -108,11 +125,13 @@ class Table(Struct, frozen=True, kw_only=True):
         """Return the table as a LazyFrame of Polars, which reads files when it is collected.
 
         Args:
-            options: those of ``polars.scan_parquet``, such as `storage_options`.
+            options: those of ``polars.scan_parquet``. On S3, `storage_options` or a `credential_provider` take the
+                place of the store's credentials and endpoint.
 
         Raises:
             ImportError: polars is not installed.
-            ConfigurationError: a folder of the store's address is one that Polars takes for a column.
+            ConfigurationError: as for `arrow`, or a folder of the store's address is one that Polars takes for a
+                column.
         """
         polars = imported("polars")
         empty = polars.from_arrow(self.schema.empty_table())
@@ -126,6 +145,8 @@ class Table(Struct, frozen=True, kw_only=True):
             )
         partition = {names.PARTITION_COLUMN: polars.Int32}
         stored = {name: kind for name, kind in empty.schema.items() if name not in partition}
+        if options.keys().isdisjoint(("storage_options", "credential_provider")) and (access := self._access()):
+            options["storage_options"] = access.polars()
         given = {"schema": stored, "hive_schema": partition, "missing_columns": "insert", "glob": False, **options}
         rows: pl.LazyFrame = polars.scan_parquet(paths, hive_partitioning=True, **given)
         return rows.select(self.schema.names)
@@ -133,11 +154,14 @@ class Table(Struct, frozen=True, kw_only=True):
     def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the table as a relation of DuckDB, which reads files each time that it is queried.
 
+        On S3 it needs DuckDB's extension ``httpfs``, and gives the database a temporary secret for the topic's folder.
+
         Args:
             connection: the database that the relation belongs to; None: DuckDB's default one.
 
         Raises:
             ImportError: duckdb is not installed.
+            ConfigurationError: as for `arrow`.
         """
         database = imported("duckdb")
         if connection is not None:
@@ -146,6 +170,8 @@ class Table(Struct, frozen=True, kw_only=True):
         files = self._files()
         if not files:
             return empty
+        if access := self._access():
+            access.add_duckdb_secret(connection if connection is not None else database.default_connection())
         stored = zip(self.schema.names[:-1], empty.types[:-1], strict=True)
         # By name: a column that was declared later is null in older files, and no file is opened to know its columns.
         fields = ", ".join(
@@ -197,7 +223,7 @@ def open_table(
         state = store.log.snapshot([f"{PUBLISHED_PREFIX}{table.topic_id}/"], entry=entry)
         published = [record for record in state.records if isinstance(record, PublishedPartition)]
         files = all_files(store.log.objects, table, published)
-        address = store.log.objects.uri.rstrip("/")
+        address, known = store.log.objects.uri.rstrip("/"), store.options
     folder = f"{address}/{names.topic_folder(table.name, table.topic_id)}"
     return Table(
         topic=table.name,
@@ -208,6 +234,7 @@ def open_table(
         schema=table_schema(table.columns),
         record_count=sum(file.record_count for file in files),
         paths=tuple(folder + file.path for file in files),
+        options=known,
     )
 
 
@@ -267,6 +294,11 @@ def _earlier(log: Log, newest: TableState, version: int, entry: int) -> tuple[Ta
         if table.version == version:
             return table, entry
         low, high = (entry + 1, high) if table.version < version else (low, entry - 1)
+
+
+def _folder(path: str) -> str:
+    """Return the topic's folder of a file's path."""
+    return path.rsplit("/", 2)[0]
 
 
 def _partition(path: str) -> int:

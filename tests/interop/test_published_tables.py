@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparktxn.maintenance import verify
+from sparktxn import Producer, Store
+from sparktxn.maintenance import publish_tables, verify
 from tests.interop.engines import Engine, EngineError, not_refused
 from tests.livedhistory import LivedHistory, Version, check_whole, lived, wrong_versions
 from tests.mergedhistory import TYPED
@@ -86,6 +87,20 @@ def test_versions_that_a_vacuum_has_deleted_are_refused(engines, history):
     request = {"location": history.location(TYPED), "version": first - 1}
     with pytest.raises(EngineError):
         engines.ask("delta_scan", **request)
+
+
+def test_duckdb_reads_a_table_on_s3_by_the_settings_of_its_store(engines, moto_server):
+    """Its Delta and Iceberg readers have the secret of the topic's folder, too."""
+    moto_server.create_bucket("duckdb")
+    address, options = "s3://duckdb/shop", moto_server.options
+    with Store.open(address, options=options, create=True) as store:
+        store.create_topic("rides", 2, settings={"table.formats": "delta,iceberg"})
+        with Producer({"bootstrap.servers": address, **options}) as producer:
+            for number in range(5):
+                producer.produce("rides", f"{number}", headers=[("h", b"x")])
+        publish_tables(store)
+        rows = engines.ask("open_table", store=address, topic="rides", options=options)
+    assert sorted(row["value"] for row in rows) == [b"%d" % number for number in range(5)]
 
 
 ACTIONS = (

@@ -12,13 +12,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import LongType
 
+from sparktxn import open_table
 from tests.interop.programs.requests_loop import serve
 
 
 def connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     connection.execute("set timezone = 'UTC'")
-    for name in ("avro", "icu", "parquet", "iceberg", "delta"):
+    for name in ("httpfs", "avro", "icu", "parquet", "iceberg", "delta"):
         load(connection, name)
     return connection
 
@@ -100,6 +101,22 @@ def by_delta_scan(connection: duckdb.DuckDBPyConnection, request: dict) -> pa.Ta
     return connection.execute(f"select * from delta_scan('{request['location']}'{version})").to_arrow_table()
 
 
+def by_open_table(request: dict) -> pa.Table:
+    """By one call, then by DuckDB's own readers: the secret of the topic's folder stays in the database."""
+    connection = connect()
+    table = open_table(request["store"], request["topic"], options=request["options"])
+    found = table.duckdb(connection).to_arrow_table()
+    for query in (
+        f"delta_scan('{table.location}')",
+        f"iceberg_scan('{table.location}/metadata/v{table.version + 1}.metadata.json')",
+    ):
+        assert connection.execute(f"select * from {query} except select * from found").fetchall() == []
+        assert connection.execute(f"select count(*) from {query}").fetchall() == [(len(found),)]
+    secrets = str(connection.execute("select * from duckdb_secrets()").fetchall())
+    assert request["options"]["storage.secret"] not in secrets
+    return found
+
+
 def insert_into_delta(request: dict) -> None:
     """Insert by a database of its own: DuckDB 1.5 does not outlive an insert into a table with partitions."""
     connection = connect()
@@ -121,6 +138,7 @@ def answers() -> dict:
         "planned": planned,
         "duckdb": partial(by_iceberg_scan, connection),
         "delta_scan": partial(by_delta_scan, connection),
+        "open_table": by_open_table,
         "insert into delta": insert_into_delta,
         "write": write,
         "described": partial(described, connection),
