@@ -57,7 +57,7 @@ interop: $(STAMP) java ## Runs Kafka's tools, confluent-kafka's modules, stream 
 clouds: $(STAMP) ## Runs stores on emulators of Google Cloud Storage and Azure (fetches them once)
 	@.ci/ensure-clouds
 	@$(PIP) --constraint .ci/constraints.txt --editable '.[gcs,azure]'
-	@$(PY) -m pytest -m 'clouds and not nightly' tests/stores tests/maintenance $(ARGS)
+	@$(PY) -m pytest -m 'clouds and not nightly' tests/stores tests/maintenance tests/crash $(ARGS)
 
 nightly: $(STAMP) java ## Runs all that is long or random, in less than six hours: make nightly ARGS='--only crash' or '--resume'
 	@.ci/ensure-clouds

@@ -29,12 +29,15 @@ def examples(daily: int, nightly: int) -> int:
     return daily if night_seed() is None else nightly
 
 
-def share(items: Iterable[Item], turn: int, parts: int = 8) -> list[Item]:
-    """Return one of so many parts of `items` by day, another one in the next turn; all of them at night.
+def share(items: Iterable[Item], turn: int, parts: int = 8, nightly_parts: int = 1) -> list[Item]:
+    """Return one of so many parts of `items` by day, another one in the next turn; at night one of `nightly_parts`.
 
     For tests that try each kind of fault, a turn each, at each point: by day each point meets an eighth of the faults.
+    The night's seed says which part it takes.
     """
-    return list(items)[turn % parts :: parts] if night_seed() is None else list(items)
+    night = night_seed()
+    taken = parts if night is None else nightly_parts
+    return list(items)[(turn + (night or 0)) % taken :: taken]
 
 
 def seed_of(test: str, fixed: int = 1) -> int:

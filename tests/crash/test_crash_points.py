@@ -7,22 +7,27 @@ whole or not at all, and the store works on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
+from sparktxn.objectstore import open_store
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process.clock import SystemClock, callers_own_time
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands
 from tests.seeds import share
+from tests.servers import ObjectServer
 from tests.simulation.history import observe
 from tests.simulation.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
 from tests.world import next_number, open_log
@@ -285,22 +290,74 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], W
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("case", CASES)
 def test_every_operation_may_be_the_last(make_world: Callable[[], World], case: str, fault: Fault) -> None:
-    run, check, recover = CASES[case]
+    for operation in share(operations_of(make_world, case), FAULTS.index(fault)):
+        meet(make_world, case, operation, fault)
+
+
+def operations_of(make_world: Callable[[], World], case: str) -> list[Operation]:
+    """The operations of a case that meets no fault."""
+    run, check, _ = CASES[case]
     world = make_world()
     run(world)
     check(world)
     operations = world.faulty.operations[world.opened :]
     assert len(operations) >= 2
-    for operation in share(operations, FAULTS.index(fault)):
-        world = make_world()
-        world.fault_at, world.fault = operation.number, fault
-        try:
-            run(world)
-        except Died:
-            recover(world)
-        else:
-            assert fault not in (Fault.DIE_BEFORE, Fault.DIE_AFTER), f"{operation} was not reached"
-            check(world)
-            for put in world.late:
-                put()
-            check(world)
+    return operations
+
+
+def meet(make_world: Callable[[], World], case: str, operation: Operation, fault: Fault) -> None:
+    """Runs a case whose operation meets the fault, and recovers where that was its end."""
+    run, check, recover = CASES[case]
+    world = make_world()
+    world.fault_at, world.fault = operation.number, fault
+    try:
+        run(world)
+    except Died:
+        recover(world)
+    else:
+        assert fault not in (Fault.DIE_BEFORE, Fault.DIE_AFTER), f"{operation} was not reached"
+        check(world)
+        for put in world.late:
+            put()
+        check(world)
+
+
+class Untimed:
+    """A store on a server, whose requests no deadline of the test's clock ends: that clock stands still meanwhile."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._objects, name)
+        if not callable(found):
+            return found
+
+        @wraps(found)
+        def asked(*arguments: Any, timeout_s: float | None = None, **named: Any) -> Any:
+            with callers_own_time():
+                return found(*arguments, **named)
+
+        return asked
+
+
+@pytest.mark.clouds
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("emulator", ["fake_gcs_server", "azurite_server"])
+def test_operations_on_an_emulator_of_a_cloud_may_be_the_last(
+    request: pytest.FixtureRequest, emulator: str, case: str
+) -> None:
+    server: ObjectServer = request.getfixturevalue(emulator)
+
+    def make_world() -> World:
+        number = next_number()
+        bucket = f"points-{number:06}"  # emulators look through a whole bucket for each listing
+        server.create_bucket(bucket)
+        uri, clock = server.uri(bucket, "store"), SystemClock()
+        objects = Untimed(open_store(uri, settings=StoreSettings(), storage=server.storage, clock=clock))
+        return World(cast(ObjectStore, objects), number)
+
+    operations = operations_of(make_world, case)
+    points = [(operation, fault) for fault in FAULTS for operation in operations]
+    for operation, fault in share(points, list(CASES).index(case), 40, 4):
+        meet(make_world, case, operation, fault)

@@ -261,6 +261,7 @@ def test_a_rolling_restart_of_many_members_by_kills(tmp_path: Path) -> None:
 
 
 EIGHT_BLOWS = Plan(kills=6, pauses=2, gap_max_s=0.4)
+FOUR_BLOWS = Plan(kills=3, pauses=1, gap_max_s=0.4, members=4)
 HUNDRED_BLOWS = Plan(kills=80, pauses=20, gap_max_s=1.0)
 """Five runs of these make the 500 blows of `make nightly` on each store."""
 
@@ -306,6 +307,15 @@ def test_eight_members_under_many_blows_on_seaweedfs(
     tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
 ) -> None:
     strike_on(tmp_path, seaweed_server, seed, HUNDRED_BLOWS)
+
+
+@pytest.mark.kafka("K106", "K134", "K138")
+@pytest.mark.clouds
+@pytest.mark.parametrize("emulator", ["fake_gcs_server", "azurite_server"])
+def test_four_members_under_four_blows_on_an_emulator_of_a_cloud(
+    tmp_path: Path, request: pytest.FixtureRequest, seed: int, emulator: str
+) -> None:
+    strike_on(tmp_path, request.getfixturevalue(emulator), seed, FOUR_BLOWS)
 
 
 @pytest.mark.kafka("K106", "K134", "K138")
