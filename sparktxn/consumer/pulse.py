@@ -37,6 +37,8 @@ logger = logging.getLogger("sparktxn")
 
 _SESSION_PARTS: Final = 3
 _RETRY_PART: Final = 5
+_REPLACED_EVERY_S: Final = 1.0
+"""Some stores take one write a second over one object."""
 _SELDOM: Final = 10
 """A process without a watcher lists once in so many intervals."""
 _REQUEST_S_MAX: Final = 10.0
@@ -224,7 +226,8 @@ class Pulse:
                 with self._log.within(min(life.interval_s, _REQUEST_S_MAX)):
                     self._show(life)
             except StoreUnavailable as error:
-                life.renew_at_s = self._now_s() + life.interval_s / _RETRY_PART
+                soonest_s = min(life.interval_s, _REPLACED_EVERY_S)
+                life.renew_at_s = self._now_s() + max(soonest_s, life.interval_s / _RETRY_PART)
                 logger.debug("member %s of group %s could not show that it lives: %s", *_named(life), error)
 
     def _show(self, life: Life) -> None:

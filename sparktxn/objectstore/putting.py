@@ -1,14 +1,17 @@
-"""Putting an object under a name that no other writer races for: all but log entries."""
+"""Putting an object under a name that no other writer races for, and hints: all but log entries."""
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.process.clock import Clock, time_left_s
 
-__all__ = ["put_until_stored"]
+__all__ = ["put_until_stored", "replace_hint"]
+
+logger = logging.getLogger("sparktxn")
 
 _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
@@ -48,6 +51,17 @@ def put_until_stored(
         clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
         pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
     raise StoreUnavailable(f"object {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
+
+
+def replace_hint(objects: ObjectStore, name: str, data: bytes) -> None:
+    """Write a hint over an older one. One that the store refuses is left to whatever writes the next: no error.
+
+    A store may take few writes over one object, and an old hint costs its readers requests, and nothing else.
+    """
+    try:
+        objects.put(name, data)
+    except StoreUnavailable as error:
+        logger.warning("a hint was not written, which is left to the next one: %s", error)
 
 
 def _stored(objects: ObjectStore, name: str) -> bytes | None:

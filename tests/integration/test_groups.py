@@ -6,6 +6,7 @@ Each process of a test has a log of its own on one store, by a clock that the te
 from __future__ import annotations
 
 import gc
+import itertools
 import pickle
 import threading
 import time
@@ -18,7 +19,7 @@ import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
@@ -617,6 +618,27 @@ class TestExpiry:
         assert world.members() == 2, "its session had not ended"
         world.run(second, seconds=signed_s + 6.6 - world.clock.monotonic_s())
         assert world.members() == 1
+
+    def test_a_sign_that_the_store_refuses_is_left_for_a_second(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = world.member("first", heartbeat_interval_ms=3_000)
+        world.run(first, seconds=0.2)
+        refused: list[float] = []
+
+        def refuse(name: str, data: bytes) -> None:
+            refused.append(world.clock.monotonic_s())
+            raise StoreUnavailable("rateLimitExceeded (HTTP 429)")
+
+        monkeypatch.setattr(world.objects, "put", refuse)
+        world.run(first, seconds=12)
+        monkeypatch.undo()
+        pauses = [later - sooner for sooner, later in itertools.pairwise(refused)]
+        assert len(pauses) >= 7
+        assert min(pauses) >= 1.0
+        world.run(first, seconds=2)
+        assert world.members() == 1
+        assert world.told() == [("first", "on_assign", [0, 1, 2, 3])]
 
     def test_a_member_that_polls_is_never_taken_over(self, world: World) -> None:
         first, second = world.member("first"), world.member("second")

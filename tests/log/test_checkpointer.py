@@ -247,6 +247,29 @@ def test_names_of_a_part_that_was_rebuilt_are_those_of_the_older_checkpoint(shar
     check_against_replay(shared, shared.client().log)
 
 
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.RESPONSE_LOST])
+def test_a_hint_that_the_store_refuses_is_left_to_the_next_checkpoint(shared, client, fault: Fault) -> None:
+    def puts_of_checkpoint() -> list[str]:
+        """What a checkpoint writes after another one, and one entry more."""
+        client.initialise("job", f"init-{len(client.objects.operations)}")
+        begun = len(client.objects.operations)
+        entry = client.log.checkpoint()
+        found = newest_head(shared.objects)
+        assert found is not None
+        assert found.entry == entry
+        return [operation.verb for operation in client.objects.operations[begun:] if "put" in operation.verb]
+
+    client.initialise("job", "init")
+    write(client, range(1, 4))
+    client.log.checkpoint()
+    as_ever = puts_of_checkpoint()
+    assert as_ever.count("put") == 1
+    client.fail_next("put", fault, part_of_name=names.LAST_CHECKPOINT)
+    assert puts_of_checkpoint() == as_ever, "the hint is not put again"
+    assert puts_of_checkpoint() == as_ever, "only what has changed since is written"
+    check_against_replay(shared, shared.client().log)
+
+
 def test_a_store_that_does_not_answer_is_asked_again_after_a_pause(shared, client) -> None:
     before_s = shared.clock.monotonic_s()
     client.fail_next("put_if_absent", Fault.LATE, part_of_name=names.CHECKPOINTS)

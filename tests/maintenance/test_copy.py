@@ -100,6 +100,20 @@ def test_a_store_with_every_command_is_copied_whole(target: str) -> None:
             assert (copy.store_id, report.entry) == (report.store_id, copy.view().entry)
 
 
+def test_a_copy_is_complete_though_the_store_refuses_its_hint(
+    shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: MemoryStore, name: str, data: bytes) -> None:
+        raise StoreUnavailable("rateLimitExceeded (HTTP 429)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "put", refuse)
+        report = copy_store(shop, target)
+    assert objects_of(target, {}).get(names.LAST_CHECKPOINT) is None
+    assert records(target) == records(shop.uri)
+    assert copy_store(shop, target).entry == report.entry
+
+
 def test_on_real_stores_to_and_fro(shop: Store, root: tuple[str, dict[str, Any]], target: str) -> None:
     uri, options = root
     first = copy_store(shop, uri, target_options=options)

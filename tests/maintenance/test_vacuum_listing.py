@@ -125,6 +125,19 @@ def test_everything_is_listed_after_a_vacuum_that_has_died(world: World) -> None
     assert hint(world).horizon == read_horizon(world.objects)
 
 
+def test_a_hint_that_the_store_refuses_is_left_to_the_next_vacuum(world: World) -> None:
+    before = hint(world)
+    process = world.process()
+    process.fate = lambda operation: (
+        Fault.UNAVAILABLE if (operation.verb, operation.name) == ("put", names.LAST_VACUUM) else Fault.NONE
+    )
+    process.vacuum()
+    assert hint(world) == before
+    assert [each.verb for each in process.objects.operations if each.name == names.LAST_VACUUM] == ["get", "put"]
+    vacuumed(world)
+    assert hint(world).horizon == read_horizon(world.objects) > before.horizon
+
+
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(
     "data", [b"{", b"[]", b"\xff", encode_vacuum_hint(VacuumHint(horizon=1, segment_floor=1, listed_ms=0, objects=1))]

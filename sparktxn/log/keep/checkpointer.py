@@ -34,7 +34,7 @@ from sparktxn.log.follow.heads import hinted_head, read_parts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.objectstore.putting import put_until_stored, replace_hint
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.values.structs import (
@@ -170,7 +170,7 @@ class Checkpointer:
         # A vacuum that came between does not know the head: what it names of older checkpoints may be gone.
         if judge(self._objects, names_of(head).with_slot(head.entry)) is not None:
             return None
-        self._objects.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
+        replace_hint(self._objects, names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
         with self._follower.locked("checkpoint"):
             tail = captured.tail
             is_newer = self._follower.tail is tail and head.entry > tail.checkpoint_entry

@@ -18,7 +18,7 @@ from sparktxn.maintenance.copying.copywork import Work
 from sparktxn.maintenance.copyobjects import CopyTask, ObjectToCopy, copy_objects, tasks_of
 from sparktxn.maintenance.overtaken import Overtaken
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.objectstore.putting import put_until_stored, replace_hint
 
 __all__ = ["FOLDERS", "CopyReport", "CopyTarget", "OnProgress", "check_apart"]
 
@@ -198,7 +198,7 @@ class CopyTarget:
     def hint(self, head: CheckpointHead | None) -> None:
         """Note the checkpoint that processes are to try first."""
         if head is not None:
-            self.objects.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
+            replace_hint(self.objects, names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
 
     def report(self, store: StoreDocument | None, horizon: int, entry: int, **members: Any) -> CopyReport:
         """Return a report on a target that holds, or is to hold, the views from `horizon` to `entry`."""

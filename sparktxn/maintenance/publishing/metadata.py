@@ -14,7 +14,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
-from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.objectstore.putting import put_until_stored, replace_hint
 from sparktxn.scan.tablefiles import newest_version, whole_version
 from sparktxn.tableformats import delta
 from sparktxn.tableformats.version import TableVersion
@@ -103,7 +103,7 @@ class _Delta(_Folder):
             name = self._folder + delta.checkpoint_name(number)
             raise DamagedObject(name, f"it cannot be made from the commits before it: {error}") from error
         self._put(delta.checkpoint_name(number), data, is_canonical=False)
-        self._log.objects.put(self._folder + delta.LAST_CHECKPOINT, delta.last_checkpoint(number, data))
+        replace_hint(self._log.objects, self._folder + delta.LAST_CHECKPOINT, delta.last_checkpoint(number, data))
 
 
 class _Iceberg(_Folder):

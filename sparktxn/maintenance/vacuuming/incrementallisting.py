@@ -25,6 +25,7 @@ from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_va
 from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.keep.replay import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn.objectstore.putting import replace_hint
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
@@ -118,7 +119,7 @@ def write_hint(
         folders=tuple(sorted({*(folders - placed.known_folders), *placed.folders, *earlier})),
     )
     if known is None or replace(hint, listed_ms=known.listed_ms) != known:
-        objects.put(names.LAST_VACUUM, encode_vacuum_hint(hint))
+        replace_hint(objects, names.LAST_VACUUM, encode_vacuum_hint(hint))
 
 
 class _New:
