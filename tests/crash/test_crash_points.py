@@ -359,5 +359,5 @@ def test_operations_on_an_emulator_of_a_cloud_may_be_the_last(
 
     operations = operations_of(make_world, case)
     points = [(operation, fault) for fault in FAULTS for operation in operations]
-    for operation, fault in share(points, list(CASES).index(case), 40, 4):
+    for operation, fault in share(points, list(CASES).index(case), 40, 8):
         meet(make_world, case, operation, fault)
