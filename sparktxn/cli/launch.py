@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import sparktxn
+
 if TYPE_CHECKING:
     from sparktxn.cli.session import RunTasks
 
@@ -16,6 +18,10 @@ def main(run_tasks: RunTasks | None = None) -> int:
 
     `run_tasks` does the tasks of jobs in other processes, as `run` of `sparktxn.maintenance.rewrite` does.
     """
+    if sys.argv[1:] == ["--version"]:
+        # Typer would take longer to start than this takes, and need not be installed.
+        sys.stdout.write(f"txnlog {sparktxn.__version__}\n")
+        return 0
     try:
         # Imported late: without the extra, the packages of the command line are missing.
         from sparktxn.cli.app import run

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from sparktxn.admin import AdminClient
 from sparktxn.cli.address import Address, find_address
 from sparktxn.cli.output import Output
 from sparktxn.config.store import StoreOptions
-from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
-from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
-from sparktxn.store import Store
+
+if TYPE_CHECKING:
+    from sparktxn.admin import AdminClient
+    from sparktxn.store import Store
 
 __all__ = ["TIMEOUT_S", "Given", "RunTasks", "Session"]
 
@@ -23,7 +22,6 @@ RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 TIMEOUT_S: Final = 60.0
-_OF_CLIENTS: Final = IGNORED_SETTINGS | {known.name for known in (*CONSUMER_SETTINGS, *PRODUCER_SETTINGS)}
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -96,12 +94,17 @@ class Session:
         Raises:
             StoreNotFound: there is none at the address.
         """
+        # Imported here, as in the next methods: the command's help needs no store.
+        from sparktxn.store import Store
+
         store = Store.open(self.address.store, options=self.store_settings())
         self._opened.append(store)
         return store
 
     def admin(self) -> AdminClient:
         """Return an administrator of the store."""
+        from sparktxn.admin import AdminClient
+
         client = AdminClient({"bootstrap.servers": self.address.store, **self.store_settings()})
         self._opened.append(client)
         return client
@@ -111,5 +114,10 @@ class Session:
 
         One file of settings then serves every verb; a name that is no setting at all is refused when the store opens.
         """
+        from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
+        from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
+        from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
+
+        of_clients = IGNORED_SETTINGS | {known.name for known in (*CONSUMER_SETTINGS, *PRODUCER_SETTINGS)}
         given = self.address.settings
-        return StoreOptions({name: value for name, value in given.items() if name not in _OF_CLIENTS})
+        return StoreOptions({name: value for name, value in given.items() if name not in of_clients})

@@ -24,6 +24,7 @@ import typer
 from msgspec.structs import replace
 from rich.markup import escape
 
+import sparktxn
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 
 __all__ = [
@@ -153,14 +154,31 @@ _SHARED_PARAMETERS: Final = tuple(
 )
 
 
-def root_options(context: typer.Context, **given: Any) -> None:
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"txnlog {sparktxn.__version__}\n")
+        raise typer.Exit(0)
+
+
+_VERSION: Final = inspect.Parameter(
+    "version",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, option("--version", help="Print the version of this package.", is_eager=True, callback=_print_version)
+    ],
+)
+
+
+def root_options(context: typer.Context, version: bool = False, **given: Any) -> None:
     """Keep the shared options that stand before the verb's name, and what runs the tasks of jobs."""
     context.obj = replace(_shared(**given), run=context.obj)
 
 
 _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-root_options.__signature__ = inspect.Signature([_CONTEXT, *_SHARED_PARAMETERS])  # type: ignore[attr-defined]
-root_options.__annotations__ = {"context": typer.Context} | {one.name: one.annotation for one in _SHARED_PARAMETERS}
+_OF_ROOT: Final = [_CONTEXT, _VERSION, *_SHARED_PARAMETERS]
+root_options.__signature__ = inspect.Signature(_OF_ROOT)  # type: ignore[attr-defined]
+root_options.__annotations__ = {one.name: one.annotation for one in _OF_ROOT}
 
 
 def verb(

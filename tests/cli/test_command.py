@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sparktxn
 from sparktxn.cli import output
 from sparktxn.cli.failures import WrongUsage, duration_ms, time_ms
 from sparktxn.cli.session import Session
@@ -216,6 +217,41 @@ def test_python_runs_the_package_as_the_command() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == '{"topic":"t","partition_count":1,"created":true}\n'
     assert topics.app.registered_commands
+
+
+# What takes long to import: a verb that needs none of it starts at once.
+HEAVY = {
+    *("typer", "rich", "pydantic", "msgspec", "pyarrow", "numpy", "pandas", "fsspec", "asyncio"),
+    *(f"sparktxn.{name}" for name in ("store", "admin", "consumer", "producer", "maintenance", "transfer", "tables")),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "packages"),
+    [
+        (["--version"], []),
+        (["--help"], ["typer", "rich", "msgspec"]),
+        (["topics", "list"], ["typer", "rich", "msgspec", "pydantic", "pyarrow", "numpy", "sparktxn.store"]),
+    ],
+    ids=" ".join,
+)
+def test_a_verb_imports_only_what_it_needs(words: list[str], packages: list[str]) -> None:
+    ok("topics", "create", "t")
+    program = (
+        f"import sys; sys.argv[1:] = {words}\nfrom sparktxn.cli.launch import main\nassert main() == 0\n"
+        "print('imported', *sys.modules)"
+    )
+    imported = set(python(program).stdout.splitlines()[-1].split())
+    assert imported & HEAVY == {*packages}
+    verbs = {name for name in imported if name.startswith("sparktxn.cli.verbs.")}
+    assert verbs == ({"sparktxn.cli.verbs.topics"} if words[0] == "topics" else set())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    expected = f"txnlog {sparktxn.__version__}\n"
+    assert ok("--version").text == ok("--store", "absent", "--version").text == expected
+    command = [sys.executable, "-m", "sparktxn", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout == expected
 
 
 def test_a_shell_completes_the_names_of_verbs(monkeypatch: pytest.MonkeyPatch) -> None:

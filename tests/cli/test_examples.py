@@ -10,16 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 import uvicorn
+from typer.core import TyperGroup
 
 from sparktxn.catalog import server
-from sparktxn.cli.app import APP
+from sparktxn.cli import verbs
+from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
 from tests.each import each
 
+COMMANDS = [
+    (name, *rest)
+    for name in VERBS
+    for rest in ([(one,) for one in load(name).commands] if isinstance(load(name), TyperGroup) else [()])
+]
 ALL = [example for examples in EXAMPLES.values() for example in examples]
 
 
@@ -41,14 +47,19 @@ def names(shop: tuple[Path, dict[str, str]], folder: Path) -> dict[str, str]:
     return shop[1]
 
 
-def commands(app: typer.Typer) -> int:
-    groups = [group.typer_instance for group in app.registered_groups if group.typer_instance is not None]
-    return len(app.registered_commands) + sum(commands(group) for group in groups)
-
-
 def test_every_verb_has_examples() -> None:
-    assert len(EXAMPLES) == commands(APP)
+    assert len(EXAMPLES) == len(COMMANDS)
     assert all(EXAMPLES.values())
+
+
+@each(VERBS)
+def test_the_help_of_the_command_says_of_a_verb_what_its_own_help_begins_with(name: str) -> None:
+    assert load(name).help.split("\n\n")[0] == VERBS[name]
+
+
+def test_every_module_of_a_verb_is_one_of_the_command() -> None:
+    modules = {path.stem for path in Path(verbs.__file__).parent.glob("[!_]*.py")}
+    assert modules == {MODULES.get(name, name) for name in VERBS}
 
 
 @pytest.fixture
@@ -81,16 +92,7 @@ def test_an_example_runs(names: dict[str, str], example: str) -> None:
             data = subprocess.run(part, shell=True, input=data, capture_output=True, check=True, timeout=60).stdout
 
 
-def verbs(app: typer.Typer, *before: str) -> Iterator[tuple[str, ...]]:
-    for command in app.registered_commands:
-        yield (*before, str(command.name))
-    for group in app.registered_groups:
-        name = group.name if isinstance(group.name, str) else None
-        assert group.typer_instance is not None
-        yield from verbs(group.typer_instance, *before, *([name] if name else []))
-
-
-@each(verbs(APP))
+@each(COMMANDS)
 def test_the_help_shows_examples_of_the_verb(verb: tuple[str, ...]) -> None:
     shown = " ".join(ok(*verb, "--help").text.split())
     examples = [example for example in ALL if f"txnlog {' '.join(verb)} " in f"{example} "]

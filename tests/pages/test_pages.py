@@ -77,7 +77,7 @@ def moved(text: str, folder: Path) -> str:
 @pytest.fixture(scope="module")
 def txnlog() -> Iterator[str]:
     """A command line for `txnlog`, in forks of a process that has imported it."""
-    with ForkServer("sparktxn.cli.app") as server:
+    with ForkServer("sparktxn.cli.app", "sparktxn.admin", "sparktxn.maintenance", "sparktxn.transfer") as server:
         yield shlex.join([*server.python, "-m", "sparktxn"])
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.output import Row
@@ -16,6 +15,7 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, set_option, verb
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.schema import parse_type
+from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from sparktxn.log.views.readview import ReadView
 from sparktxn.values.structs import TopicState
 
