@@ -18,7 +18,7 @@ from sparktxn.config.properties import read_properties
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Address", "find_address", "is_same_kind", "profiles_file", "settings_of", "split_option"]
+__all__ = ["Address", "find_address", "is_same_kind", "profiles", "profiles_file", "settings_of", "split_option"]
 
 STORE_VARIABLE: Final = "TXNLOG_STORE"
 PROFILE_VARIABLE: Final = "TXNLOG_PROFILE"
@@ -50,7 +50,7 @@ def find_address(
     named = profile or (None if store or from_environment else environment.get(PROFILE_VARIABLE))
     address = None
     if named or not (store or from_environment):
-        found = _profile(profiles_file(environment), named)
+        found = _profile(environment, named)
         address = found.pop("store", None)
         settings |= found
     for file in files:
@@ -106,15 +106,25 @@ def profiles_file(environment: Mapping[str, str]) -> Path:
     return (Path(folder) if folder else Path("~/.config").expanduser()) / "txnlog" / "profiles.toml"
 
 
-def _profile(file: Path, name: str | None) -> dict[str, Any]:
-    """Return a profile's table; an empty one if none is named and there is no profile ``default``."""
+def profiles(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the user's profiles by their names.
+
+    Raises:
+        WrongUsage: the file cannot be read, or is no TOML.
+    """
+    file = profiles_file(environment)
     try:
-        tables = tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text())
     except FileNotFoundError:
-        tables = {}
+        return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         # Its text is not repeated: there may be secrets in it.
         raise WrongUsage(f"cannot read the profiles in {file}: {_reason(error)}") from None
+
+
+def _profile(environment: Mapping[str, str], name: str | None) -> dict[str, Any]:
+    """Return a profile's table; an empty one if none is named and there is no profile ``default``."""
+    file, tables = profiles_file(environment), profiles(environment)
     if name is None and _DEFAULT not in tables:
         return {}
     name = name or _DEFAULT

@@ -25,7 +25,9 @@ from msgspec.structs import replace
 from rich.markup import escape
 
 import sparktxn
+from sparktxn.cli import completion
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
+from sparktxn.config.settings import Setting
 
 __all__ = [
     "EXAMPLES",
@@ -37,6 +39,7 @@ __all__ = [
     "option",
     "root_options",
     "set_option",
+    "unset_option",
     "verb",
 ]
 
@@ -89,6 +92,7 @@ _Option = Annotated[
         "-X",
         metavar="NAME=VALUE",
         help="A setting, such as storage.endpoint_url=http://localhost:8333. Secrets belong into a file.",
+        autocompletion=completion.store_settings,
         panel=_SHARED,
     ),
 ]
@@ -102,6 +106,7 @@ _Profile = Annotated[
         "--profile",
         metavar="NAME",
         help="A table of ~/.config/txnlog/profiles.toml. Else TXNLOG_PROFILE, else default.",
+        autocompletion=completion.profile_names,
         panel=_SHARED,
     ),
 ]
@@ -124,9 +129,21 @@ Apply = Annotated[
 ]
 
 
-def set_option(what: str) -> Any:
-    """Return the option ``--set``, for settings of `what`: a job or a topic."""
-    return option("--set", metavar="NAME=VALUE", help=f"A setting of {what}.")
+def set_option(what: str, *tables: Sequence[Setting]) -> Any:
+    """Return the option ``--set``, for settings of `what`: a job or a topic. The tables are what a shell completes."""
+    return option(
+        "--set", metavar="NAME=VALUE", help=f"A setting of {what}.", autocompletion=completion.settings(*tables)
+    )
+
+
+def unset_option(*tables: Sequence[Setting]) -> Any:
+    """Return the option ``--unset``, for settings of some tables."""
+    return option(
+        "--unset",
+        metavar="NAME",
+        help="A setting to give its default again.",
+        autocompletion=completion.setting_names(*tables),
+    )
 
 
 def _shared(

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.cli.records import Printer, Record, format_printer, json_line, record_of, records_of, unescaped
@@ -33,7 +34,9 @@ class Isolation(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
-_Topics = Annotated[list[str], option("--topic", "-t", metavar="TOPIC", help="A topic to read.")]
+_Topics = Annotated[
+    list[str], option("--topic", "-t", metavar="TOPIC", help="A topic to read.", autocompletion=completion.topics)
+]
 _Partitions = Annotated[list[int] | None, option("--partition", "-p", min=0, help="Only this partition.")]
 _Offset = Annotated[
     str,
@@ -60,7 +63,14 @@ _KeyDelimiter = Annotated[str | None, option("--key-delimiter", "-K", metavar="T
 _Delimiter = Annotated[str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Printed after each record.")]
 _Null = Annotated[bool, typer.Option("--null", "-Z", help="Print NULL for a key or value that is null.")]
 _Group = Annotated[
-    str | None, option("--group", "-G", metavar="GROUP", help="Join a consumer group, and commit what was printed.")
+    str | None,
+    option(
+        "--group",
+        "-G",
+        metavar="GROUP",
+        help="Join a consumer group, and commit what was printed.",
+        autocompletion=completion.groups,
+    ),
 ]
 _Order = Annotated[
     Order | None,

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
@@ -36,7 +37,9 @@ app = typer.Typer()
 def export(
     session: Session,
     folder: Annotated[Path, argument(metavar="DIR", help="A new folder, or an empty one.")],
-    topic: Annotated[str, option("--topic", "-t", metavar="TOPIC", help="The topic.")],
+    topic: Annotated[
+        str, option("--topic", "-t", metavar="TOPIC", help="The topic.", autocompletion=completion.topics)
+    ],
     file_format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="parquet, arrow, csv, or json (lines).")
     ] = "parquet",

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
@@ -24,7 +25,7 @@ app = typer.Typer()
 )
 def files(
     session: Session,
-    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")],
+    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.", autocompletion=completion.topics)],
     entry: Annotated[int | None, option("--entry", min=0, help="As of this entry of the log.")] = None,
     time: Annotated[str | None, option("--time", metavar="TIME", help="As of this time.")] = None,
     paths: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sparktxn.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupTopicPartitions, OffsetSpec
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
@@ -20,7 +21,7 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
 
-_Groups = Annotated[list[str], argument(metavar="GROUP…", help="Ids of groups.")]
+_Groups = Annotated[list[str], argument(metavar="GROUP…", help="Ids of groups.", autocompletion=completion.groups)]
 _State = Annotated[
     list[str] | None, option("--state", metavar="STATE", help="Only groups that are Stable, Reconciling or Empty.")
 ]
@@ -144,9 +145,16 @@ def _check_empty(group: ConsumerGroupDescription) -> None:
 )
 def reset(
     session: Session,
-    group: Annotated[str, argument(metavar="GROUP", help="The group's id.")],
+    group: Annotated[str, argument(metavar="GROUP", help="The group's id.", autocompletion=completion.groups)],
     topics: Annotated[
-        list[str] | None, option("--topic", "-t", metavar="TOPIC[:N,…]", help="A topic, or some of its partitions.")
+        list[str] | None,
+        option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:N,…]",
+            help="A topic, or some of its partitions.",
+            autocompletion=completion.topics,
+        ),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All partitions that the group has offsets for.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.address import find_address, is_same_kind, split_option
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
@@ -100,7 +101,13 @@ def import_(
     ] = None,
     topic: Annotated[
         str | None,
-        option("--topic", "-t", metavar="TOPIC", help="The topic. With --from-store by default that of the same name."),
+        option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The topic. With --from-store by default that of the same name.",
+            autocompletion=completion.topics,
+        ),
     ] = None,
     columns: _Columns = None,
     ignore: _Ignore = False,

@@ -9,10 +9,12 @@ import msgspec
 import typer
 
 from sparktxn import maintenance
+from sparktxn.cli import completion
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import FAILED, WrongUsage, duration_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, set_option, verb
+from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 
 __all__ = ["app"]
 
@@ -30,7 +32,9 @@ app = typer.Typer()
 )
 def maintain(
     session: Session,
-    settings: Annotated[list[str] | None, set_option("any job")] = None,
+    settings: Annotated[
+        list[str] | None, set_option("any job", SWEEP_SETTINGS, COMPACT_SETTINGS, REWRITE_SETTINGS, VACUUM_SETTINGS)
+    ] = None,
     every: Annotated[
         str | None, option("--every", metavar="TIME", help="Again after so long, such as 30m or 1h, until it is ended.")
     ] = None,
@@ -81,7 +85,10 @@ def _print(session: Session, report: maintenance.MaintenanceReport) -> None:
 @verb(app, "retention", examples=["txnlog retention", "txnlog retention orders --apply"])
 def retention(
     session: Session,
-    topics: Annotated[list[str] | None, argument(metavar="[TOPIC…]", help="Names of topics; none: all.")] = None,
+    topics: Annotated[
+        list[str] | None,
+        argument(metavar="[TOPIC…]", help="Names of topics; none: all.", autocompletion=completion.topics),
+    ] = None,
     apply: Apply = False,
 ) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
@@ -105,9 +112,14 @@ def retention(
 def compact(
     session: Session,
     topics: Annotated[
-        list[str] | None, argument(metavar="[TOPIC]…", help="Names of topics; all that are compacted without any.")
+        list[str] | None,
+        argument(
+            metavar="[TOPIC]…",
+            help="Names of topics; all that are compacted without any.",
+            autocompletion=completion.topics,
+        ),
     ] = None,
-    settings: Annotated[list[str] | None, set_option("the compaction")] = None,
+    settings: Annotated[list[str] | None, set_option("the compaction", COMPACT_SETTINGS)] = None,
     apply: Apply = False,
 ) -> None:
     """Leave only the newest record of each key in topics whose cleanup.policy has compact.
@@ -136,9 +148,10 @@ def compact(
 def rewrite(
     session: Session,
     topics: Annotated[
-        list[str] | None, argument(metavar="[TOPIC]…", help="Names of topics; all topics without any.")
+        list[str] | None,
+        argument(metavar="[TOPIC]…", help="Names of topics; all topics without any.", autocompletion=completion.topics),
     ] = None,
-    settings: Annotated[list[str] | None, set_option("the rewrite")] = None,
+    settings: Annotated[list[str] | None, set_option("the rewrite", REWRITE_SETTINGS)] = None,
     apply: Apply = False,
 ) -> None:
     """Merge small segments into large Parquet files, without aborted records.
@@ -166,7 +179,7 @@ def rewrite(
 )
 def vacuum(
     session: Session,
-    settings: Annotated[list[str] | None, set_option("the vacuum")] = None,
+    settings: Annotated[list[str] | None, set_option("the vacuum", VACUUM_SETTINGS)] = None,
     names: Annotated[bool, typer.Option("--names", help="Print what would be deleted, by name.")] = False,
     apply: Apply = False,
 ) -> None:
@@ -196,7 +209,7 @@ def vacuum(
 )
 def sweep(
     session: Session,
-    settings: Annotated[list[str] | None, set_option("the sweep")] = None,
+    settings: Annotated[list[str] | None, set_option("the sweep", SWEEP_SETTINGS)] = None,
     apply: Apply = False,
 ) -> None:
     """End transactions and memberships of groups that have timed out; forget what is idle.

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sparktxn.admin import OffsetSpec
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, option, verb
@@ -30,7 +31,7 @@ app = typer.Typer()
 )
 def offsets(
     session: Session,
-    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")],
+    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.", autocompletion=completion.topics)],
     partition: Annotated[int | None, option("--partition", "-p", min=0, help="Only this partition.")] = None,
     time: Annotated[
         str,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO, Final
 import pyarrow as pa
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.records import unescaped
 from sparktxn.cli.session import Session
@@ -45,7 +46,9 @@ _QUEUE_FULL_S: Final = 1.0
 )
 def produce(
     session: Session,
-    topic: Annotated[str, option("--topic", "-t", metavar="TOPIC", help="The topic.")],
+    topic: Annotated[
+        str, option("--topic", "-t", metavar="TOPIC", help="The topic.", autocompletion=completion.topics)
+    ],
     files: Annotated[
         list[Path] | None, argument(metavar="FILE…", help="Files, each one record; with --lines each line.")
     ] = None,
@@ -61,7 +64,13 @@ def produce(
     null: Annotated[bool, typer.Option("--null", "-Z", help="An empty key or value is null.")] = False,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Read lines of the files.")] = False,
     transactional_id: Annotated[
-        str | None, option("--transactional-id", metavar="ID", help="Write all records in one transaction.")
+        str | None,
+        option(
+            "--transactional-id",
+            metavar="ID",
+            help="Write all records in one transaction.",
+            autocompletion=completion.transactional_ids,
+        ),
     ] = None,
 ) -> None:
     """Write a record for each line of standard input, or for each file.

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, option, verb
 from sparktxn.kafka.message import TopicPartition
@@ -18,7 +19,7 @@ app = typer.Typer()
 @verb(app, "producers", examples=["txnlog producers orders", "txnlog producers orders -p 0 --json"])
 def producers(
     session: Session,
-    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")],
+    topics: Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.", autocompletion=completion.topics)],
     partition: Annotated[int | None, option("--partition", "-p", min=0, help="Only this partition.")] = None,
 ) -> None:
     """List the producers of partitions: epochs, last sequences, and where their open transactions begin."""

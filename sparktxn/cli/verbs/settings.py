@@ -9,7 +9,8 @@ import typer
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import option, set_option, verb
+from sparktxn.cli.verb import set_option, unset_option, verb
+from sparktxn.config.topic import STORE_WIDE_SETTINGS
 
 __all__ = ["app"]
 
@@ -23,10 +24,8 @@ app = typer.Typer()
 )
 def settings(
     session: Session,
-    changes: Annotated[list[str] | None, set_option("the store")] = None,
-    unset: Annotated[
-        list[str] | None, option("--unset", metavar="NAME", help="A setting to give its default again.")
-    ] = None,
+    changes: Annotated[list[str] | None, set_option("the store", STORE_WIDE_SETTINGS)] = None,
+    unset: Annotated[list[str] | None, unset_option(STORE_WIDE_SETTINGS)] = None,
 ) -> None:
     """List or alter the settings of the store. Those of topics are defaults of topics that do not set them."""
     admin, timeout_s = session.admin(), session.timeout_s

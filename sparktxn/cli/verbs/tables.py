@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
@@ -18,7 +19,10 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True)
 
 _Topics = Annotated[
-    list[str] | None, argument(metavar="[TOPIC]…", help="Names of topics; all that are tables without any.")
+    list[str] | None,
+    argument(
+        metavar="[TOPIC]…", help="Names of topics; all that are tables without any.", autocompletion=completion.topics
+    ),
 ]
 
 

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, argument, option, set_option, verb
+from sparktxn.cli.verb import Apply, argument, option, set_option, unset_option, verb
+from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.schema import parse_type
 from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
@@ -25,9 +27,9 @@ app = typer.Typer(no_args_is_help=True)
 
 _COLUMN = re.compile(r"(\S+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE | re.DOTALL)
 
-_Names = Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.")]
-_Name = Annotated[str, argument(metavar="TOPIC", help="The topic's name.")]
-_Settings = Annotated[list[str] | None, set_option("the topic")]
+_Names = Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.", autocompletion=completion.topics)]
+_Name = Annotated[str, argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)]
+_Settings = Annotated[list[str] | None, set_option("the topic", TOPIC_SETTINGS)]
 _Columns = Annotated[
     list[str] | None,
     option(
@@ -127,9 +129,7 @@ def alter(
     name: _Name,
     partitions: Annotated[int | None, option("--partitions", "-p", min=1, help="The new count; it only grows.")] = None,
     settings: _Settings = None,
-    unset: Annotated[
-        list[str] | None, option("--unset", metavar="NAME", help="A setting to give its default again.")
-    ] = None,
+    unset: Annotated[list[str] | None, unset_option(TOPIC_SETTINGS)] = None,
     columns: _Columns = None,
 ) -> None:
     """Alter a topic: its settings, more partitions, more columns.

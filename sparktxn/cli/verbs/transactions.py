@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sparktxn.admin import AbortTransactionSpec, TransactionState
+from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, duration_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, option, verb
@@ -18,7 +19,9 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
 
-_Ids = Annotated[list[str], argument(metavar="ID…", help="Transactional ids.")]
+_Ids = Annotated[
+    list[str], argument(metavar="ID…", help="Transactional ids.", autocompletion=completion.transactional_ids)
+]
 
 
 @verb(
@@ -97,7 +100,9 @@ def describe(session: Session, ids: _Ids) -> None:
 )
 def abort(
     session: Session,
-    topic: Annotated[str, option("--topic", "-t", metavar="TOPIC", help="The topic.")],
+    topic: Annotated[
+        str, option("--topic", "-t", metavar="TOPIC", help="The topic.", autocompletion=completion.topics)
+    ],
     partition: Annotated[int, option("--partition", "-p", min=0, help="The partition.")],
     start_offset: Annotated[
         int | None, option("--start-offset", min=0, help="Where the transaction begins there.")
@@ -154,7 +159,10 @@ def fence(session: Session, ids: _Ids) -> None:
 )
 def find_hanging(
     session: Session,
-    topic: Annotated[str | None, option("--topic", "-t", metavar="TOPIC", help="Only in this topic.")] = None,
+    topic: Annotated[
+        str | None,
+        option("--topic", "-t", metavar="TOPIC", help="Only in this topic.", autocompletion=completion.topics),
+    ] = None,
     partition: Annotated[int | None, option("--partition", "-p", min=0, help="Only in this partition.")] = None,
     longer_than: Annotated[
         str, typer.Option("--longer-than", metavar="AGE", help="Those that are open for longer.")

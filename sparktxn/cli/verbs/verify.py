@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sparktxn.cli import completion
 from sparktxn.cli.failures import FAILED, WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, verb
@@ -32,7 +33,10 @@ _CheckTask = Callable[[SegmentsToCheck], CheckedSegments]
 def verify(
     session: Session,
     topics: Annotated[
-        list[str] | None, argument(metavar="[TOPIC…]", help="Topics whose segments to read; none: all.")
+        list[str] | None,
+        argument(
+            metavar="[TOPIC…]", help="Topics whose segments to read; none: all.", autocompletion=completion.topics
+        ),
     ] = None,
     no_records: Annotated[
         bool, typer.Option("--no-records", help="Only check that segments exist with their sizes.")
