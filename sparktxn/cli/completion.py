@@ -1,7 +1,7 @@
 """What a shell completes: names in the store, profiles, and settings.
 
-A shell waits for each answer, and inserts it as it is. So a name in the store has two seconds, errors give no name, and
-only names that no shell takes for more than a word are returned.
+A shell waits for each answer, so a name in the store has two seconds, and errors give no name. It inserts a name as it
+is, so only names that no shell takes for more than a word are returned.
 """
 
 from __future__ import annotations

@@ -1,18 +1,49 @@
-"""The folder of an export: it appears whole, or not at all."""
+"""The folder of an export: it appears whole, or not at all; and its files."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Final
 
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.process.clock import RandomIds
 
-__all__ = ["ExportFolder"]
+__all__ = ["PARTITION_FOLDER", "ExportFolder", "exported_files"]
+
+PARTITION_FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{{1,5}})")
+"""The name of a folder with the files of one partition."""
 
 _SUCCESS: Final = "_SUCCESS"
+
+
+def exported_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that an export has written, in the order of partitions and of names.
+
+    Raises:
+        ConfigurationError: it is no export, or is not whole, or there is something else in it.
+        OSError: it cannot be read.
+    """
+    found = sorted(folder.iterdir())
+    if folder / _SUCCESS not in found:
+        raise ConfigurationError(
+            f"{str(folder)!r} is a folder without a file {_SUCCESS}: expected files, or the whole folder of an export"
+        )
+    numbers: dict[Path, int] = {}
+    for path in found:
+        if path.name == _SUCCESS:
+            continue
+        named = PARTITION_FOLDER.fullmatch(path.name)
+        if named is None or not path.is_dir():
+            raise ConfigurationError(
+                f"{str(path)!r} is in the folder of an export: expected only folders such as partition=0 there; "
+                "give its files one by one"
+            )
+        numbers[path] = int(named[1])
+    return [file for path in sorted(numbers, key=lambda path: numbers[path]) for file in sorted(path.iterdir())]
 
 
 class ExportFolder:

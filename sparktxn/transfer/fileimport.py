@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,12 +14,12 @@ import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn.errors import CommandRefused, ConfigurationError, ProducerFenced
-from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.rowpartitions import given_partitions
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.store import CommitResult, SinkCommit, Store
+from sparktxn.transfer.exportfolder import PARTITION_FOLDER, exported_files
 from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.values import arguments
@@ -37,7 +36,6 @@ OnProgress = Callable[[str, int], None]
 _ASSIGNED: Final = frozenset({"offset", "timestampType", "topic", "_topic", "_partition", "_offset", "_timestampType"})
 """Columns of files that an export has written, which the log assigns anew unless the topic declares them."""
 _PARTITION: Final = "partition"
-_FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{{1,5}})")
 _READ_BYTES: Final = 1 << 20
 _BATCH: Final = 0
 """The batch id of an import, in its file's transactional id."""
@@ -88,7 +86,7 @@ class _Identity(NamedTuple):
             while data := file.read(_READ_BYTES):
                 digest.update(data)
         folder = path.absolute().parent.name
-        name = f"{folder}/{path.name}" if _FOLDER.fullmatch(folder) else path.name
+        name = f"{folder}/{path.name}" if PARTITION_FOLDER.fullmatch(folder) else path.name
         return cls(name, found.st_size, found.st_mtime_ns, digest.hexdigest())
 
     def transactional_id(self, topic: TopicState) -> str:
@@ -118,7 +116,7 @@ def import_files(
         store: an open store.
         topic: the topic. One of Kafka's record takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and
             ``partition``; a typed topic takes its own.
-        files: the files, in the order in which they are appended.
+        files: the files, in the order in which they are appended. The folder of an export means its files.
         columns: the file's column for a column of the topic, where the names differ.
         other_columns: "refuse" or "ignore" columns that the topic does not have. Those that only say where a record
             was (offset, topic) are ignored in any case.
@@ -128,7 +126,8 @@ def import_files(
         on_progress: called now and then.
 
     Raises:
-        ConfigurationError: an argument is wrong, a file is not what its name says, or its columns are not the topic's.
+        ConfigurationError: an argument is wrong, or a folder is no whole export. Or a file is not what its name says,
+            or its columns are not the topic's.
             Files before it are imported.
         CommandRefused: the topic does not exist, or a record is too large.
         StoreUnavailable, OutcomeUnknown: call again: a file takes effect once.
@@ -162,7 +161,8 @@ def import_files(
 def _paths(files: object) -> list[Path]:
     if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Sequence):
         raise TypeError(f"files is {arguments.described(files)}: expected a list of paths")
-    return [Path(arguments.path("files", file)) for file in files]
+    paths = [Path(arguments.path("files", file)) for file in files]
+    return [file for path in paths for file in (exported_files(path) if path.is_dir() else [path])]
 
 
 class _Importing:
@@ -245,7 +245,7 @@ class _Importing:
 
     def _rows(self, path: Path) -> Iterator[pa.Table]:
         """Yield a file's rows with the topic's columns."""
-        folder = _FOLDER.fullmatch(path.absolute().parent.name)
+        folder = PARTITION_FOLDER.fullmatch(path.absolute().parent.name)
         for table in rows_of(path, self._columns):
             rows = table
             if not self._keep_partitions and _PARTITION in rows.column_names and self._columns.is_record:

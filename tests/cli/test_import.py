@@ -42,9 +42,10 @@ def test_an_export_comes_back(folder: Path) -> None:
     before = lines()
     ok("export", "-t", "orders", "files", "--format", "json")
     ok("topics", "create", "orders", "-p", "2", "-b", "other")
-    files = [str(path) for path in (folder / "files").rglob("*.json")]
-    ok("import", "-t", "orders", "-b", "other", *files, "--apply")
+    ok("import", "-t", "orders", "-b", "other", "files", "--apply")
     assert lines("-b", "other") == before
+    files = [str(path) for path in (folder / "files").rglob("*.json")]
+    assert all(row["existing"] for row in ok("import", "-t", "orders", "-b", "other", *files, "--json").json)
 
 
 def test_a_topic_through_confluents_consumer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,46 @@ def test_what_was_exported_comes_back(shop: Store, target: Store, tmp_path: Path
     assert without_places(shown(target, topic)) == without_places(shown(shop, topic))
 
 
+def test_the_folder_of_an_export_stands_for_its_files_in_order(shop: Store, target: Store, tmp_path: Path) -> None:
+    export_topic(shop, "orders", tmp_path / "out", rows_per_file=4)
+    report = import_files(target, "orders", [tmp_path / "out"])
+    files = sorted((tmp_path / "out").rglob("*.parquet"))
+    assert [Path(one.file) for one in report.files] == files
+    assert without_places(shown(target, "orders")) == without_places(shown(shop, "orders"))
+    for number in (2, 10):
+        (tmp_path / "many" / f"partition={number}").mkdir(parents=True)
+        (tmp_path / "many" / f"partition={number}" / "a.csv").write_text("key\nk\n")
+    (tmp_path / "many" / "_SUCCESS").touch()
+    found = import_files(target, "orders", [str(tmp_path / "many")], dry_run=True)
+    assert [Path(one.file).parent.name for one in found.files] == ["partition=2", "partition=10"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (None, "without a file _SUCCESS"),
+        ("a.csv", "only folders such as partition=0"),
+        ("zone=north/a.csv", "only folders such as partition=0"),
+        ("_delta_log/0.json", "only folders such as partition=0"),
+        ("partition=0/deeper/a.csv", "no known end"),
+        ("partition=0/a.txt", "no known end"),
+    ],
+)
+def test_a_folder_that_is_no_whole_export_is_refused(
+    target: Store, tmp_path: Path, more: str | None, expected: str
+) -> None:
+    folder = tmp_path / "out"
+    (folder / "partition=0").mkdir(parents=True)
+    (folder / "partition=0" / "a.csv").write_text("key\nk\n")
+    if more is not None:
+        (folder / "_SUCCESS").touch()
+        (folder / more).parent.mkdir(parents=True, exist_ok=True)
+        (folder / more).write_text("")
+    with pytest.raises(ConfigurationError, match=expected):
+        import_files(target, "orders", [folder])
+    assert shown(target, "orders") == []
+
+
 def test_a_file_takes_effect_once(target: Store, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"value": "1"}\n\n{"value": "2", "key": "k"}\n')

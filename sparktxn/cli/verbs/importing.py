@@ -96,7 +96,8 @@ def import_(
     files: Annotated[
         list[str] | None,
         argument(
-            metavar="FILE…", help="Parquet, Arrow, CSV or JSON-lines files. With --from-store the name of its topic."
+            metavar="FILE…",
+            help="Parquet, Arrow, CSV or JSON-lines files, or the folder of an export. With --from-store its topic.",
         ),
     ] = None,
     topic: Annotated[
