@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sparktxn.cli.failures import INTERRUPTED, report
+from sparktxn.cli.failures import INTERRUPTED, report, warnings_in_lines
 from sparktxn.cli.session import RunTasks
 from sparktxn.cli.verb import root_options
 
@@ -62,7 +62,8 @@ def run(arguments: Sequence[str], run_tasks: RunTasks | None = None) -> int:
     """
     debug = "--debug" in arguments
     try:
-        code = _command().main(args=list(arguments), prog_name="txnlog", standalone_mode=False, obj=run_tasks)
+        with warnings_in_lines(debug=debug):
+            code = _command().main(args=list(arguments), prog_name="txnlog", standalone_mode=False, obj=run_tasks)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - every error becomes one line

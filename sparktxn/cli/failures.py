@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from typing import Final
 
@@ -13,7 +16,16 @@ from sparktxn.cli.text import printable
 from sparktxn.config import times
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaException, StoreNotFound
 
-__all__ = ["FAILED", "INTERRUPTED", "WRONG_USAGE", "WrongUsage", "duration_ms", "report", "time_ms"]
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "WRONG_USAGE",
+    "WrongUsage",
+    "duration_ms",
+    "report",
+    "time_ms",
+    "warnings_in_lines",
+]
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -67,6 +79,42 @@ def report(error: BaseException, *, debug: bool) -> int:
     text, code = _line(error)
     sys.stderr.write(f"txnlog: {printable(' '.join(text.split()))}\n")
     return code
+
+
+@contextmanager
+def warnings_in_lines(*, debug: bool) -> Iterator[None]:
+    """Print what the package logs as one line each while the body runs, with traces if `debug`.
+
+    A process that has handlers of its own for the package's messages keeps them.
+    """
+    package = logging.getLogger("sparktxn")
+    if package.hasHandlers():
+        yield
+        return
+    handler = _Lines(debug=debug)
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+
+
+class _Lines(logging.Handler):
+    """Prints messages on the standard error of the moment."""
+
+    def __init__(self, *, debug: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._debug = debug
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, and after it the last line of its error."""
+        text = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            text = f"{text}: {error}"
+            if self._debug:
+                traceback.print_exception(error, file=sys.stderr)
+        sys.stderr.write(f"txnlog: {record.levelname.lower()}: {printable(' '.join(text.split()))}\n")
 
 
 def _line(error: BaseException) -> tuple[str, int]:

@@ -150,6 +150,9 @@ class Linger:
                 try:
                     with self._log.within(self._settings.delivery_timeout_s), self._outbox.exclusive():
                         self._round()
+                except KafkaException as refused:
+                    # What the store does not allow is no failure of the sender: each record's report says it.
+                    self._outbox.discard(refused.args[0])
                 except Exception as error:
                     _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
                     self._outbox.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))

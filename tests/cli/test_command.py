@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from sparktxn.cli.failures import WrongUsage, duration_ms, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.text import duration_text, printable, time_text
 from sparktxn.cli.verbs import topics
+from sparktxn.errors import ConfigurationError
+from sparktxn.objectstore.local import LocalStore
 from tests.cli.terminal import ok, txnlog
 
 SECRET = "hunter2-very-secret"
@@ -120,6 +123,67 @@ def test_an_error_of_the_program_itself_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Session, "store", broken)
     done = txnlog("topics", "list")
     assert done == (1, b"", "txnlog: ZeroDivisionError: oh no: run it again with --debug to see where\n")
+
+
+READ_ONLY = "no permission to write to the store"
+
+
+def cannot_write(*_: object, **__: object) -> None:
+    raise ConfigurationError(f"{READ_ONLY} 'x' (Permission denied): give this process's user the permission")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "create", "second"),
+        ("topics", "delete", "first", "--apply"),
+        ("produce", "-t", "first"),
+        ("produce", "-t", "first", "--transactional-id", "t"),
+        ("consume", "-t", "first", "-e", "-G", "g"),
+        ("sweep", "--apply"),
+        ("settings", "--set", "reject.transaction.message=true"),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_a_store_that_may_only_be_read_is_one_line(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ok("topics", "create", "first")
+    monkeypatch.setattr(LocalStore, "_prepare_folder", cannot_write)
+    monkeypatch.setattr(LocalStore, "put_if_absent", cannot_write)
+    done = txnlog(*words, stdin=b"record\n")
+    assert (done.code in (1, 2), done.text) == (True, "")
+    assert READ_ONLY in done.err
+    assert caplog.records == [], "a trace would stand before the line"
+    assert (done.err.count("\n"), done.err.startswith("txnlog: ")) == (1, True), done.err
+
+
+def test_jobs_that_fail_have_not_found_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    ok("topics", "create", "first")
+    monkeypatch.setattr(LocalStore, "put_if_absent", cannot_write)
+    done = txnlog("maintain", "--apply")
+    assert (done.code, done.text, "nothing to do" in done.err) == (1, "", False)
+    assert "sweep has failed: no permission to write" in done.err
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_the_package_logs_is_a_line_each(debug: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def logs(session: Session) -> None:
+        try:
+            raise ZeroDivisionError("oh\nno")
+        except ZeroDivisionError:
+            logging.getLogger("sparktxn.somewhere").exception("%s has failed", "a thread")
+        raise WrongUsage("and so on")
+
+    monkeypatch.setattr(Session, "store", logs)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    done = txnlog("topics", "list", *(["--debug"] if debug else []))
+    assert "txnlog: error: a thread has failed: oh no\n" in done.err
+    assert done.err.endswith("txnlog: and so on\n")
+    assert ("Traceback" in done.err) == debug
+    assert (done.err.count("\n") == 2) == (not debug)
+    assert logging.getLogger("sparktxn").handlers == []
 
 
 def test_ctrl_c_ends_silently(monkeypatch: pytest.MonkeyPatch) -> None:

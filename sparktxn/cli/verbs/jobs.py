@@ -77,7 +77,8 @@ def _print(session: Session, report: maintenance.MaintenanceReport) -> None:
         for name, value in (row[job] or {}).items()
         if value and name not in ("dry_run", "horizon", "segment_floor", "names", "entry", "unchanged")
     ]
-    session.out.rows(rows, none="sweep, retention, compact, rewrite, tables and vacuum have found nothing to do")
+    if rows or not report.failed:
+        session.out.rows(rows, none="sweep, retention, compact, rewrite, tables and vacuum have found nothing to do")
     for job in report.failed:
         session.out.remark(f"{job.job} has failed: {job.error}")
 

@@ -172,11 +172,11 @@ def delete(session: Session, names: _Names, apply: Apply = False) -> None:
     Without --apply it prints what would be deleted.
     """
     view = session.store().view(names, timeout_s=session.timeout_s)
-    session.out.rows([_summary(view.topics[name], view) | {"deleted": apply} for name in names], none="")
     if apply:
         for future in session.admin().delete_topics(names, request_timeout=session.timeout_s).values():
             future.result()
-    else:
+    session.out.rows([_summary(view.topics[name], view) | {"deleted": apply} for name in names], none="")
+    if not apply:
         session.out.remark("nothing was deleted: add --apply to delete these topics with all their records")
 
 
