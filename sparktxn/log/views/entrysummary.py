@@ -26,7 +26,15 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["EndedTransaction", "Ending", "EntrySummary", "find_ending", "summaries", "transaction_name"]
+__all__ = [
+    "EndedTransaction",
+    "Ending",
+    "EntrySummary",
+    "find_ending",
+    "read_entries",
+    "summaries",
+    "transaction_name",
+]
 
 _ENTRIES_AT_ONCE: Final = 64
 _PREPARING: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
@@ -133,10 +141,7 @@ def find_ending(
     high = last
     while high >= first:
         low = max(first, high - _ENTRIES_AT_ONCE + 1)
-        entries = confirm(objects, partial(Premise, low), partial(_read, objects, low, high))
-        if isinstance(entries, Passed):
-            raise expired(low, entries)
-        for entry in reversed(entries):
+        for entry in reversed(read_entries(objects, low, high)):
             batches = {
                 (command.transactional_id, command.producer_id, command.transaction): command
                 for command in entry.commands
@@ -149,6 +154,19 @@ def find_ending(
                         return Ending(entry.entry, command.committed)
         high = low - 1
     return None
+
+
+def read_entries(objects: ObjectStore, first: int, last: int) -> list[LogEntry]:
+    """Return the entries `first` to `last` (inclusive) as they are stored, confirmed, and fetched together.
+
+    Raises:
+        ViewExpired: the vacuum has passed `first`.
+        DamagedObject: an entry is missing or damaged.
+    """
+    entries = confirm(objects, partial(Premise, first), partial(_read, objects, first, last))
+    if isinstance(entries, Passed):
+        raise expired(first, entries)
+    return entries
 
 
 def _read(objects: ObjectStore, first: int, last: int) -> list[LogEntry]:

@@ -1,0 +1,85 @@
+"""`txnlog console`: pages over a store, in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated, Any
+
+import typer
+
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import option, verb
+from sparktxn.errors import ConfigurationError
+from sparktxn.process.background import ThreadBackground
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@verb(app, "console", examples=["txnlog console", "txnlog console --port 9000 --no-browser --hide-values"])
+def console(
+    session: Session,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any that is free.")] = 8477,
+    listen: Annotated[str, typer.Option("--listen", help="The name or address to listen at.")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the first page in a browser.")] = True,
+    token: Annotated[
+        str | None,
+        option(
+            "--token",
+            metavar="TEXT",
+            envvar="TXNLOG_CONSOLE_TOKEN",
+            help="What callers have to show; needed for other addresses than this machine's.",
+        ),
+    ] = None,
+    hide_values: Annotated[
+        bool, typer.Option("--hide-values", help="Show no keys, values and headers of records.")
+    ] = False,
+) -> None:
+    """Show the store in the browser: topics and records, transactions, groups, the log and files.
+
+    It changes nothing. Each page is JSON, too, for callers that accept application/json. A token belongs into the
+    environment variable, as other users of this machine may see options. --timeout is how long the store may take for
+    a page.
+    """
+    run = _server()
+    store = session.store()
+
+    def started(address: str) -> None:
+        session.out.row({"address": address, "store": store.uri})
+        session.out.remark("serving until Ctrl-C")
+        if browser:
+            _open(address)
+
+    run(
+        store,
+        listen,
+        port,
+        token=token,
+        hide_values=hide_values,
+        timeout_s=session.timeout_s,
+        on_start=started,
+    )
+
+
+def _open(address: str) -> None:
+    """Open the browser; a machine without one is no error."""
+    # Some browsers answer only once they are closed.
+    ThreadBackground("txnlog-browser", 1).submit(lambda: webbrowser.open(address))
+
+
+def _server() -> Any:
+    """Return what serves the console, whose packages are an extra.
+
+    Raises:
+        ConfigurationError: they are not installed.
+    """
+    try:
+        # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
+        from sparktxn.console.server import serve as found
+    except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
+        raise ConfigurationError(
+            f"the console needs the package {package!r}: pip install 'sparktxn[console]'"
+        ) from missing
+    return found

@@ -1,0 +1,77 @@
+"""What a request asks for: its parameters, checked, and the errors of those that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+__all__ = ["Asked", "Hidden", "NotFound", "WrongRequest"]
+
+_INT64_MAX = 2**63 - 1
+_TEXT_MAX = 4_096
+
+
+class WrongRequest(Exception):
+    """A parameter of a request is wrong: its message names it, what it was, and what was expected."""
+
+
+class NotFound(Exception):
+    """What a request names does not exist."""
+
+
+class Hidden(Exception):
+    """A request asks for values, and this console does not show them."""
+
+
+class Asked:
+    """The parameters of one request. Those that are empty count as not given.
+
+    The methods raise `WrongRequest` for a wrong value.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name: value for name, value in given.items() if value != ""}
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text of a sane length."""
+        value = self._given.get(name, default)
+        if len(value) > _TEXT_MAX:
+            raise WrongRequest(f"{name} has {len(value)} characters: expected at most {_TEXT_MAX}")
+        return value
+
+    def number(self, name: str, default: int | None = None, *, least: int = 0, most: int = _INT64_MAX) -> int | None:
+        """Return a whole number from `least` to `most`; `default` if it is not given."""
+        value = self._given.get(name)
+        if value is None:
+            return default
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(value) <= most):
+            raise WrongRequest(f"{name} is {value[:40]!r}: expected a whole number from {least} to {most}")
+        return int(value)
+
+    def count(self, name: str, default: int, *, most: int) -> int:
+        """Return how many rows a page has."""
+        found = self.number(name, default, least=1, most=most)
+        assert found is not None
+        return found
+
+    def required(self, name: str, *, least: int = 0) -> int:
+        """Return a number that must be given."""
+        found = self.number(name, least=least)
+        if found is None:
+            raise WrongRequest(f"{name} is not given: expected a whole number")
+        return found
+
+    def choice(self, name: str, allowed: Collection[str], default: str) -> str:
+        """Return one of some words."""
+        value = self._given.get(name, default)
+        if value not in allowed:
+            raise WrongRequest(f"{name} is {value[:40]!r}: expected one of {', '.join(allowed)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return whether a box is ticked."""
+        return self.choice(name, ("0", "1"), "0") == "1"
+
+    def has(self, name: str) -> bool:
+        """Return whether a parameter is given."""
+        return name in self._given

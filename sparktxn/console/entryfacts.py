@@ -1,0 +1,132 @@
+"""What one entry of the log did, in the few figures that plots, the timeline and the lag of groups are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from sparktxn.format.commands import Append, Appends
+from sparktxn.log.views.entryhistory import Followed
+from sparktxn.values.structs import (
+    CommittedOffset,
+    PartitionSegments,
+    PartitionState,
+    TransactionState,
+    TransactionStatus,
+)
+
+__all__ = ["EntryFacts", "TransactionChange", "facts_of"]
+
+Place = tuple[int, int]
+"""A partition, as (topic id, partition)."""
+
+_ENDS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+
+
+class TransactionChange(NamedTuple):
+    """What a transactional id became in an entry; `status` is None once it was forgotten."""
+
+    transactional_id: str
+    status: TransactionStatus | None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transaction: int = -1
+    start_timestamp_ms: int = -1
+    start_entry: int = -1
+    timeout_ms: int = -1
+    partition_count: int = 0
+    is_prepared: bool = False
+    reason: str = ""
+
+    @property
+    def committed(self) -> bool | None:
+        """Whether this change committed the transaction, or aborted it; None if it did neither."""
+        return self.status is TransactionStatus.PREPARE_COMMIT if self.status in _ENDS else None
+
+
+class EntryFacts(Struct, frozen=True, gc=False):
+    """What one entry did.
+
+    `records` and `size_bytes` are what it appended, by topic; those of a transaction become visible only with its end.
+    `ends` are the log end offsets that it left, and `offsets` the committed offsets by (group, topic id, partition).
+    """
+
+    entry: int
+    timestamp_ms: int
+    operations: tuple[str, ...]
+    records: dict[str, int]
+    size_bytes: dict[str, int]
+    transactions: tuple[TransactionChange, ...]
+    ends: dict[Place, int]
+    offsets: dict[tuple[str, int, int], int]
+
+    @property
+    def weight(self) -> int:
+        """About how much memory it takes: how many items it has."""
+        return 4 + len(self.records) + 2 * len(self.transactions) + len(self.ends) + len(self.offsets)
+
+
+def facts_of(followed: Followed) -> EntryFacts:
+    """Return what an entry did, which a replay has followed."""
+    entry, names = followed.entry, followed.topic_names
+    records: dict[str, int] = {}
+    size_bytes: dict[str, int] = {}
+    ends: dict[Place, int] = {}
+    offsets: dict[tuple[str, int, int], int] = {}
+    for record in followed.changes.values():
+        if isinstance(record, PartitionState):
+            ends[record.topic_id, record.partition] = record.log_end_offset
+        elif isinstance(record, CommittedOffset):
+            offsets[record.group_id, record.topic_id, record.partition] = record.offset
+        elif isinstance(record, PartitionSegments):
+            _count(entry.entry, record, names, records, size_bytes)
+    return EntryFacts(
+        entry.entry,
+        entry.timestamp_ms,
+        tuple(dict.fromkeys(_operation(command) for command in entry.commands)),
+        records,
+        size_bytes,
+        tuple(_change(str(change.key[1]), change.record) for change in followed.delta.history("transaction")),
+        ends,
+        offsets,
+    )
+
+
+def _count(
+    entry: int,
+    record: PartitionSegments,
+    names: Mapping[int, str],
+    records: dict[str, int],
+    size_bytes: dict[str, int],
+) -> None:
+    name = names.get(record.topic_id, f"topic {record.topic_id}")
+    for segment in reversed(record.segments):
+        if segment.entry != entry:
+            break
+        records[name] = records.get(name, 0) + segment.record_count
+        size_bytes[name] = size_bytes.get(name, 0) + segment.size_bytes
+
+
+def _operation(command: object) -> str:
+    kind = Append if isinstance(command, Appends) else type(command)
+    return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
+
+
+def _change(transactional_id: str, record: object) -> TransactionChange:
+    if not isinstance(record, TransactionState):
+        return TransactionChange(transactional_id, None)
+    return TransactionChange(
+        transactional_id,
+        record.status,
+        record.producer_id,
+        record.producer_epoch,
+        record.transaction,
+        record.start_timestamp_ms,
+        record.start_entry,
+        record.timeout_ms,
+        len(record.partitions),
+        record.prepared is not None,
+        record.fence_reason,
+    )

@@ -1,0 +1,170 @@
+"""What stands before the pages: which hosts are answered, which callers, and what a browser may do with an answer.
+
+A page of another site can make a browser send requests here. By DNS rebinding it may even read the answers, under a
+name of its own. So only addresses and names of this machine are answered. A change must come from a page of this console.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+__all__ = ["TOKEN_CHARACTERS_MIN", "Guard", "is_loopback"]
+
+TOKEN_CHARACTERS_MIN: Final = 16
+_COOKIE: Final = "txnlog_console"
+_READS: Final = ("GET", "HEAD")
+_BODY_MAX: Final = 8_192
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+_HEADERS: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+        b"frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_NOT_STORED: Final = (b"cache-control", b"no-store")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address to listen at."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class Guard:
+    """An application that lets requests through to another one, if they may be answered.
+
+    Args:
+        app: the application.
+        host: the name or address that is listened at.
+        token: what callers have to show; None asks for nothing.
+    """
+
+    def __init__(self, app: App, host: str, token: str | None) -> None:
+        self._app = app
+        self._host = host.lower()
+        self._token = None if token is None else token.encode()
+        self._proof = "" if token is None else hashlib.sha256(b"txnlog console\0" + token.encode()).hexdigest()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in given}
+                own = [*_HEADERS, *(() if b"cache-control" in names else (_NOT_STORED,))]
+                message = {**message, "headers": [*given, *own]}
+            await send(message)
+
+        host = headers.get(b"host", "")
+        if not self._is_own(host):
+            text = f"this console does not answer for host {host[:100]!r}: open it by the address that it printed"
+            await _answer(guarded, 421, text)
+        elif scope["method"] not in _READS and not _is_same_origin(headers, host):
+            await _answer(guarded, 403, "a change must come from a page of this console, and this one does not")
+        elif self._token is None or scope["path"].startswith("/static/") or self._is_shown(headers):
+            await self._app(scope, receive, guarded)
+        else:
+            await self._ask(scope, receive, guarded)
+
+    def _is_own(self, host: str) -> bool:
+        """Return whether a request names an address, which no other site's name can lead to, or a name of ours."""
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        name = name.strip("[]").lower().rstrip(".")
+        if name in ("localhost", self._host):
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not is_loopback(self._host)
+
+    def _is_shown(self, headers: dict[bytes, str]) -> bool:
+        """Return whether a request shows the token, as a bearer or by the cookie that was given for it."""
+        kind, _, bearer = headers.get(b"authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self._is_token(bearer.strip()):
+            return True
+        try:
+            cookies = SimpleCookie(headers.get(b"cookie", ""))
+        except CookieError:
+            return False
+        shown = cookies[_COOKIE].value if _COOKIE in cookies else ""
+        return hmac.compare_digest(shown.encode("utf-8", "replace"), self._proof.encode())
+
+    def _is_token(self, text: str) -> bool:
+        return self._token is not None and hmac.compare_digest(text.encode("utf-8", "replace"), self._token)
+
+    async def _ask(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Take a token from the address or from the form, and give a cookie for it; else show the form."""
+        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        given = dict(query).get("token", "")
+        if scope["method"] == "POST":
+            given = dict(parse_qsl((await _body(receive)).decode("latin-1"))).get("token", "")
+        if self._is_token(given):
+            left = urlencode([item for item in query if item[0] != "token"])
+            # Two slashes at the beginning would name another host.
+            path = "/" + scope["path"].lstrip("/\\")
+            where = quote(path, safe="/").encode() + (f"?{left}".encode() if left else b"")
+            cookie = f"{_COOKIE}={self._proof}; Path=/; HttpOnly; SameSite=Strict"
+            found = [(b"location", where), (b"set-cookie", cookie.encode())]
+            await send({"type": "http.response.start", "status": 303, "headers": found})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await _answer(send, 401, _FORM, kind="text/html", headers=[(b"www-authenticate", b"Bearer")])
+
+
+_FORM: Final = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>txnlog console</title>'
+    '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/static/console.css"></head>'
+    '<body class="alone"><main><h1>txnlog console</h1><form method="post" action="/">'
+    "<p>This console asks for its token, which was given to <code>txnlog console --token</code>.</p>"
+    '<p><label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="current-password" '
+    "required> <button>Open</button></p></form></main></body></html>"
+)
+
+
+def _is_same_origin(headers: dict[bytes, str], host: str) -> bool:
+    if headers.get(b"sec-fetch-site", "same-origin") != "same-origin":
+        return False
+    origin = headers.get(b"origin")
+    return origin is not None and origin.partition("://")[2] == host
+
+
+async def _body(receive: Receive) -> bytes:
+    found = b""
+    while len(found) <= _BODY_MAX:
+        message = await receive()
+        found += bytes(message.get("body", b""))
+        if not message.get("more_body"):
+            return found
+    return b""
+
+
+async def _answer(
+    send: Send, code: int, text: str, *, kind: str = "text/plain", headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    given = [(b"content-type", f"{kind}; charset=utf-8".encode()), *(headers or ())]
+    await send({"type": "http.response.start", "status": code, "headers": given})
+    await send({"type": "http.response.body", "body": text.encode("utf-8", "backslashreplace")})

@@ -1,0 +1,133 @@
+"""The log: its entries as sentences, and one entry with its commands decoded and raw."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from sparktxn.console.asked import Asked, NotFound
+from sparktxn.console.sentences import sentence
+from sparktxn.console.source import Page, Source
+from sparktxn.format import commands as c
+from sparktxn.format import names
+from sparktxn.log.views.entryhistory import first_entry
+from sparktxn.log.views.entrysummary import read_entries
+
+__all__ = ["entry", "log", "raw_entry"]
+
+_ENTRIES: Final = 50
+_SENTENCES: Final = 6
+_COMMANDS: Final = 200
+_RAW_CHARACTERS: Final = 65_536
+
+
+def log(source: Source, asked: Asked) -> Page:
+    """Return a page of entries, the newest first, up to entry `to`."""
+    newest = source.log.refresh()
+    last = min(newest, asked.number("to", newest, least=1) or newest)
+    oldest = first_entry(source.log.objects)
+    first = max(oldest, last - _ENTRIES + 1)
+    topic_names = source.log.topic_names()
+    found = read_entries(source.log.objects, first, last) if first <= last else []
+    rows = [
+        {
+            "entry": one.entry,
+            "timestamp_ms": one.timestamp_ms,
+            "commands": len(one.commands),
+            "sentences": [sentence(command, topic_names) for command in one.commands[:_SENTENCES]],
+        }
+        for one in reversed(found)
+    ]
+    content = {
+        "entry": newest,
+        "first_entry": oldest,
+        "last_entry": last,
+        "entries": rows,
+        "older": first - 1 if first > oldest else None,
+        "newer": min(newest, last + _ENTRIES) if last < newest else None,
+    }
+    return Page("log.html", "Log", content)
+
+
+def entry(source: Source, asked: Asked, number: int) -> Page:
+    """Return one entry: its commands from `start` on, as sentences and decoded, and its raw JSON."""
+    found = _read(source, number)
+    topic_names = source.log.topic_names()
+    start = asked.number("start", 0) or 0
+    shown = found.commands[start : start + _COMMANDS]
+    raw = msgspec.json.format(_raw(source, found), indent=2).decode()
+    content: dict[str, Any] = {
+        "entry": number,
+        "object": names.entry(number),
+        "timestamp_ms": found.timestamp_ms,
+        "previous": found.previous,
+        "checksum": found.checksum,
+        "token": found.token,
+        "commands": [
+            {
+                "number": start + place,
+                "type": type(command).__struct_config__.tag,
+                "sentence": sentence(command, topic_names),
+                "object": _object(command, topic_names, number),
+                "members": _members(source, command),
+            }
+            for place, command in enumerate(shown)
+        ],
+        "command_count": len(found.commands),
+        "next": start + _COMMANDS if start + _COMMANDS < len(found.commands) else None,
+        "newest_entry": source.log.refresh(),
+        "raw": raw[:_RAW_CHARACTERS],
+        "raw_is_cut": len(raw) > _RAW_CHARACTERS,
+    }
+    return Page("entry.html", f"Entry {number}", content)
+
+
+def raw_entry(source: Source, number: int) -> bytes:
+    """Return an entry's JSON, without the records that it carries if values are hidden."""
+    return _raw(source, _read(source, number))
+
+
+def _read(source: Source, number: int) -> Any:
+    newest = source.log.refresh()
+    if not 1 <= number <= newest:
+        raise NotFound(f"there is no entry {number}: the log has entries up to {newest}")
+    return read_entries(source.log.objects, number, number)[0]
+
+
+def _raw(source: Source, found: Any) -> bytes:
+    document = msgspec.to_builtins(found)
+    if source.hide_values:
+        for command in document["commands"]:
+            if "data" in command:
+                command["data"] = "hidden"
+    return msgspec.json.encode(document)
+
+
+def _object(command: c.Command, topic_names: dict[int, str], number: int) -> str | None:
+    """Return the object that holds the records of a command; None if it has none."""
+    if isinstance(command, c.Append) and command.topic_id in topic_names:
+        folder = names.partition_folder(topic_names[command.topic_id], command.topic_id, command.partition)
+        return names.segment_object(folder, command.segment, number)
+    return command.object if isinstance(command, c.Appends) else None
+
+
+def _members(source: Source, command: c.Command) -> dict[str, Any]:
+    """Return the members of a command by their long names; records that it carries are counted, not shown."""
+    found: dict[str, Any] = {}
+    for name in command.__struct_fields__:
+        value = getattr(command, name)
+        if name == "data":
+            value = _carried(value)
+            if value is None:
+                continue
+        found[name] = msgspec.to_builtins(value)
+    return found
+
+
+def _carried(data: Any) -> str | None:
+    if not data:
+        return None
+    if isinstance(data, bytes):
+        return f"the records, {len(data)} bytes"
+    return f"{len(data)} segments in {sum(map(len, data.values()))} bytes"

@@ -1,0 +1,73 @@
+"""The first page: rates from the log's own history, open transactions, groups that are behind, and the topics."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparktxn.console.asked import Asked
+from sparktxn.console.figures import Figures, topic_figures
+from sparktxn.console.pages.groups import group_rows
+from sparktxn.console.pages.transactions import open_rows
+from sparktxn.console.plots import plot, rates
+from sparktxn.console.source import Page, Source
+
+__all__ = ["overview"]
+
+_HOUR_MS: Final = 3_600_000
+_TOP: Final = 10
+_SPANS: Final = ("hour", "all")
+
+
+def overview(source: Source, asked: Asked) -> Page:
+    """Return the overview; `span` chooses the last hour, or as far back as entries are kept in memory."""
+    view = source.view()
+    facts = source.chronicle.up_to(view.entry)
+    now_ms = max(source.now_ms(), view.timestamp_ms)
+    hour_ms = now_ms - _HOUR_MS
+    is_idle = not facts or facts[-1].timestamp_ms < hour_ms
+    span = asked.choice("span", _SPANS, "all" if is_idle else "hour")
+    kept_ms = facts[0].timestamp_ms if facts else now_ms
+    start_ms = max(hour_ms, kept_ms) if span == "hour" and not is_idle else kept_ms
+    end_ms = now_ms if span == "hour" else max(view.timestamp_ms, kept_ms)
+    buckets = rates(facts, start_ms, end_ms)
+    names = sorted(buckets.records, key=lambda name: -sum(buckets.records[name]))[:5]
+    by_topic = topic_figures(view)
+    total = Figures()
+    for figures in by_topic.values():
+        total = total.plus(figures)
+    opened = open_rows(source, view.entry)
+    groups = group_rows(source, view, source.group_ids()[:200])
+    behind = sorted((row for row in groups if row["lag"]), key=lambda row: -row["lag"])
+    content: dict[str, Any] = {
+        "store": source.uri,
+        "store_id": source.store.store_id,
+        "entry": view.entry,
+        "timestamp_ms": view.timestamp_ms,
+        "age_ms": max(0, now_ms - view.timestamp_ms),
+        "topics": len(view.topics),
+        "partitions": len(view.partitions),
+        "offsets": total.offsets,
+        "segments": total.segments,
+        "size_bytes": total.size_bytes,
+        "transactional_ids": len(source.ids),
+        "history": {
+            "first_entry": facts[0].entry if facts else None,
+            "first_timestamp_ms": facts[0].timestamp_ms if facts else None,
+            "entries": len(facts),
+            "span": span,
+        },
+        "plots": [
+            plot("Records per second", "records/s", buckets, buckets.records, names),
+            plot("Bytes per second", "bytes/s", buckets, buckets.size_bytes, names),
+            plot("Ends of transactions per second", "per second", buckets, buckets.endings),
+        ],
+        "open_transactions": opened[:_TOP],
+        "open_count": len(opened),
+        "groups_behind": behind[:_TOP],
+        "largest_topics": [
+            {"topic": name, **figures._asdict(), "segment_bytes": figures.segment_bytes}
+            for name, figures in sorted(by_topic.items(), key=lambda item: -item[1].size_bytes)[:_TOP]
+        ],
+        "small_files": sorted(name for name, figures in by_topic.items() if figures.has_small_files)[:_TOP],
+    }
+    return Page("overview.html", "Overview", content)

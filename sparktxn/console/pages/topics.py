@@ -1,0 +1,108 @@
+"""The topics, and one topic as it is now or was at an entry."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from sparktxn.config.topic import table_formats
+from sparktxn.console.asked import Asked
+from sparktxn.console.figures import Figures, partition_figures, topic_figures
+from sparktxn.console.source import Page, Source
+from sparktxn.log.views.entryhistory import first_entry
+
+__all__ = ["topic", "topics"]
+
+_ROWS: Final = 100
+
+
+def topics(source: Source, asked: Asked) -> Page:
+    """Return a page of the topics by name; `q` is a part of their names, `start` the first name."""
+    view = source.view()
+    part, start = asked.text("q").lower(), asked.text("start")
+    names = sorted(name for name in view.topics if part in name.lower() and name >= start)
+    shown = names[:_ROWS]
+    figures = topic_figures(view)
+    rows = [
+        {
+            "topic": name,
+            "partitions": view.topics[name].partition_count,
+            "typed": view.topics[name].schema is not None,
+            "tables": list(table_formats(view.topics[name].settings)),
+            **figures[name]._asdict(),
+            "small_files": figures[name].has_small_files,
+        }
+        for name in shown
+    ]
+    content = {
+        "entry": view.entry,
+        "q": asked.text("q"),
+        "total": len(view.topics),
+        "topics": rows,
+        "next": names[_ROWS] if len(names) > _ROWS else None,
+    }
+    return Page("topics.html", "Topics", content)
+
+
+def topic(source: Source, asked: Asked, name: str) -> Page:
+    """Return one topic; `entry` or `at` choose an older entry, `start` the first partition of the page."""
+    newest = source.view().entry
+    entry = asked.number("entry") if asked.has("entry") else asked.number("at")
+    view = source.topic_view(name, entry)
+    found = view.topics[name]
+    start = asked.number("start", 0) or 0
+    total, rows, next_start = Figures(), [], None
+    for number in range(found.partition_count):
+        partition = view.partitions[name, number]
+        figures = partition_figures(partition)
+        total = total.plus(figures)
+        if start <= number < start + _ROWS:
+            rows.append(
+                {
+                    "partition": number,
+                    "log_start_offset": partition.log_start_offset,
+                    "last_stable_offset": partition.last_stable_offset,
+                    "log_end_offset": partition.log_end_offset,
+                    **figures._asdict(),
+                    "segment_bytes": figures.segment_bytes,
+                    "small_files": figures.has_small_files,
+                }
+            )
+    if start + _ROWS < found.partition_count:
+        next_start = start + _ROWS
+    content: dict[str, Any] = {
+        "topic": name,
+        "topic_id": found.topic_id,
+        "created_entry": found.created_entry,
+        "entry": view.entry,
+        "timestamp_ms": view.timestamp_ms,
+        "newest_entry": newest,
+        "first_entry": max(found.created_entry, first_entry(source.log.objects) - 1),
+        "is_now": view.entry == newest,
+        "settings": dict(found.settings),
+        "store_settings": dict(source.log.store_state().topic_defaults),
+        "columns": [{"column": column, "type": kind, "nullable": null} for column, kind, null in found.schema or ()],
+        "typed": found.schema is not None,
+        "partition_count": found.partition_count,
+        **total._asdict(),
+        "segment_bytes": total.segment_bytes,
+        "partitions": rows,
+        "next": next_start,
+        "table": _table(source, found.topic_id, list(table_formats(found.settings))),
+    }
+    return Page("topic.html", name, content)
+
+
+def _table(source: Source, topic_id: int, formats: list[str]) -> dict[str, Any] | None:
+    """Return the newest published version of a topic's table; None if it is none."""
+    table = next((one for one in source.log.tables() if one.topic_id == topic_id), None)
+    if table is None:
+        return {"formats": formats, "version": None} if formats else None
+    return {
+        "formats": formats,
+        "version": table.version,
+        "entry": table.entry,
+        "published_timestamp_ms": table.timestamp_ms,
+        "location": table.location,
+        "versions_kept": len(list(islice(table.kept, 1_000))),
+    }

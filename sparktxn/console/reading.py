@@ -1,0 +1,193 @@
+"""Reading a few records for a page: from an offset, back from the end, or what the newest entries have committed.
+
+A page reads until it has its rows, or has seen so many records. A filter that nothing meets ends with a place to
+continue at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.source import Source
+from sparktxn.log.views.readview import ReadView
+from sparktxn.scan.columns import (
+    ENTRY,
+    OFFSET,
+    PARTITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TIMESTAMP,
+    known_columns,
+    reserved_name,
+)
+from sparktxn.scan.plan import ReadTask
+from sparktxn.store import Store, read_task
+
+__all__ = ["Found", "RecordFilter", "columns_of", "from_offset", "newest_committed"]
+
+Row = dict[str, Any]
+
+_BATCH_ROWS: Final = 512
+_SCANNED_MAX: Final = 20_000
+_WINDOW: Final = 16
+_WINDOW_GROWTH: Final = 4
+_WINDOWS_MAX: Final = 6
+_PARTITIONS_MAX: Final = 32
+
+
+class RecordFilter(NamedTuple):
+    """What a record must have: a key, a header with a value, a text anywhere. Empty ones are met by all."""
+
+    key: str = ""
+    header: str = ""
+    text: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all records meet it."""
+        return not any(self)
+
+    def meets(self, row: Row) -> bool:
+        """Return whether a row has what is asked for."""
+        if self.key and _bytes(row.get("key")) != self.key.encode("utf-8", "surrogateescape"):
+            return False
+        if self.header and not self._has_header(row.get("headers")):
+            return False
+        return not self.text or any(self._has_text(value) for name, value in row.items() if not name.startswith("_"))
+
+    def _has_header(self, headers: Any) -> bool:
+        name, equals, value = self.header.partition("=")
+        return any(
+            one["key"] == name and (not equals or _bytes(one["value"]) == value.encode()) for one in headers or ()
+        )
+
+    def _has_text(self, value: Any) -> bool:
+        if isinstance(value, bytes):
+            return self.text.encode() in value
+        return value is not None and self.text in str(value)
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+class Found(NamedTuple):
+    """The rows of a page. `next_place` is where the next page begins; None at the end. `scanned` records were read."""
+
+    rows: list[Row]
+    next_place: int | None
+    scanned: int
+
+
+def columns_of(schema: Any) -> list[str]:
+    """Return all columns of a topic and of a record's transaction, but the transactional id, which costs a search."""
+    left_out = reserved_name("transactional_id", schema)
+    return [name for name in known_columns(schema).names if name != left_out]
+
+
+def _rows(store: Store, tasks: list[ReadTask]) -> Iterator[Row]:
+    for task in tasks:
+        for batch in read_task(task, store.options, batch_rows=_BATCH_ROWS):
+            yield from _plain(batch)
+
+
+def _plain(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Yield rows with times as milliseconds, whatever year they are of."""
+    columns = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if pa.types.is_timestamp(field.type):
+            column = column.cast(pa.timestamp("ms", field.type.tz), safe=False).cast(pa.int64())
+        elif pa.types.is_date(field.type):
+            column = column.cast(pa.string())
+        columns[field.name] = column.to_pylist()
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def from_offset(
+    store: Store, view: ReadView, topic: str, partition: int, start: int, count: int, wanted: RecordFilter
+) -> Found:
+    """Return `count` committed records of a partition from offset `start` on, as the view has them."""
+    schema = view.topics[topic].schema
+    end = view.partitions[topic, partition].log_end_offset
+    offset_name = reserved_name(OFFSET, schema)
+    rows: list[Row] = []
+    scanned, low, width = 0, start, 4 * count
+    while low < end:
+        bounds: Mapping[tuple[str, int], tuple[int, int | None]] = {(topic, partition): (low, min(end, low + width))}
+        for row in _rows(store, store.plan_view(view, bounds=bounds, columns=columns_of(schema))):
+            scanned += 1
+            if wanted.meets(row):
+                if len(rows) == count:
+                    return Found(rows, row[offset_name], scanned)
+                rows.append(row)
+            if scanned >= _SCANNED_MAX and not wanted.is_empty:
+                return Found(rows, row[offset_name] + 1, scanned)
+        low += width
+        width *= _WINDOW_GROWTH
+    return Found(rows, None, scanned)
+
+
+def newest_committed(
+    source: Source, view: ReadView, topic: str, to_entry: int, count: int, wanted: RecordFilter
+) -> Found:
+    """Return the records that the entries up to `to_entry` committed, the newest entry first, of all partitions.
+
+    They are about `count`, for the records of one entry stay together, up to twice as many. The next place is an entry.
+    Of an entry with very many partitions or records, some are shown.
+    """
+    store, schema = source.store, view.topics[topic].schema
+    entry_of = _entry_of(schema)
+    order = (reserved_name(PARTITION, schema), reserved_name(OFFSET, schema))
+    rows: list[Row] = []
+    scanned, high, width = 0, min(to_entry, view.entry), _WINDOW
+    facts = source.chronicle.up_to(view.entry)
+    for _ in range(_WINDOWS_MAX):
+        low = max(0, high - width)
+        bounds: dict[tuple[str, int], tuple[int, int | None]] = {
+            (topic, number): (0, None) for number in _touched(facts, view, topic, low, high)[:_PARTITIONS_MAX]
+        }
+        some: list[Row] = []
+        tasks = (
+            store.plan_commits(view, low, to_entry=high, bounds=bounds, columns=columns_of(schema)) if bounds else []
+        )
+        for row in _rows(store, tasks):
+            scanned += 1
+            if wanted.meets(row):
+                some.append(row)
+            if scanned >= _SCANNED_MAX:
+                break
+        some.sort(key=lambda row: (-entry_of(row), *(row[name] for name in order)))
+        rows += some
+        if len(rows) >= count:
+            last = entry_of(rows[count - 1])
+            kept = [row for row in rows if entry_of(row) >= last][: 2 * count]
+            return Found(kept, last - 1 if last > 1 else None, scanned)
+        high, width = low, width * _WINDOW_GROWTH
+        if not high:
+            return Found(rows, None, scanned)
+        if scanned >= _SCANNED_MAX:
+            break
+    return Found(rows, high, scanned)
+
+
+def _touched(facts: Sequence[EntryFacts], view: ReadView, topic: str, low: int, high: int) -> list[int]:
+    """Return the partitions of a topic that entries after `low` up to `high` have changed, as far as facts say it."""
+    found = view.topics[topic]
+    if not facts or facts[0].entry > low + 1:
+        return list(range(found.partition_count))
+    places = {place for one in facts if low < one.entry <= high for place in one.ends}
+    return sorted(number for topic_id, number in places if topic_id == found.topic_id)
+
+
+def _entry_of(schema: Any) -> Callable[[Row], int]:
+    name = reserved_name(ENTRY, schema)
+    return lambda row: row[name] or 0
+
+
+RESERVED: Final = (PARTITION, OFFSET, TIMESTAMP, ENTRY, PRODUCER_ID, PRODUCER_EPOCH)
+"""The columns of a record that the log says, whatever the topic is."""

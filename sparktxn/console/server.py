@@ -1,0 +1,98 @@
+"""The console as a server of this process, until it is interrupted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+import uvicorn
+
+from sparktxn.console.application import application
+from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard, is_loopback
+from sparktxn.console.source import Source
+from sparktxn.errors import ConfigurationError
+from sparktxn.store import Store
+
+__all__ = ["check_access", "serve"]
+
+_FINISH_S: Final = 5
+"""So long do requests have to be answered once the server ends."""
+
+
+def check_access(host: str, token: str | None) -> None:
+    """Check that what others can reach asks for a token, and that a token cannot be guessed.
+
+    Raises:
+        ConfigurationError: it is not so.
+    """
+    if token is not None and len(token) < TOKEN_CHARACTERS_MIN:
+        raise ConfigurationError(
+            f"the token has {len(token)} characters: expected at least {TOKEN_CHARACTERS_MIN}, such as the output of "
+            f"openssl rand -hex 16"
+        )
+    if token is None and not is_loopback(host):
+        raise ConfigurationError(
+            f"--listen is {host!r}, which other machines may reach: give a --token, or listen at 127.0.0.1"
+        )
+
+
+def serve(
+    store: Store,
+    host: str,
+    port: int,
+    *,
+    token: str | None,
+    hide_values: bool,
+    timeout_s: float | None,
+    on_start: Callable[[str], None],
+) -> None:
+    """Serve the pages of an open store until this process is interrupted; requests then are still answered.
+
+    Args:
+        store: the store.
+        host: the name or address to listen at.
+        port: the port; 0 is any that is free.
+        token: what callers have to show; None only for this machine.
+        hide_values: show no keys, values and headers of records.
+        timeout_s: how long the store may take for a page; None is no limit.
+        on_start: called with the console's address once it listens.
+
+    Raises:
+        ConfigurationError: it cannot listen there, or must not without a token.
+        KeyboardInterrupt: it was interrupted.
+    """
+    check_access(host, token)
+    with closing(_listening(host, port)) as listener:
+        on_start(_address(host, listener))
+        pages = application(Source(store, hide_values=hide_values), timeout_s)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                Guard(pages, host, token),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_FINISH_S,
+            )
+        )
+        server.run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while ")[0]
+        raise ConfigurationError(
+            f"cannot listen at port {port} of {host!r}: {reason}: choose another port with --port, or an address of "
+            f"this machine with --listen"
+        ) from error
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"

@@ -1,0 +1,184 @@
+"""Values as a page shows them: times, sizes, and the text of records, which may hold anything.
+
+Templates escape all text for HTML. What is done here is for the eye: characters that a reader cannot see, or that turn
+the direction of what follows, become visible.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+__all__ = [
+    "bytes_text",
+    "cell",
+    "clock_text",
+    "duration",
+    "number",
+    "query",
+    "record_bytes",
+    "segment_path",
+    "size",
+    "time",
+    "visible",
+]
+
+CELL_CHARACTERS: Final = 160
+_HIDDEN_KINDS: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_KEPT: Final = "\n\t"
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def visible(text: str, most: int | None = None) -> str:
+    r"""Return text with characters that have no shape, or that turn its direction, as ``⟨U+202E⟩``.
+
+    `most` is how many characters are shown. Ends of lines and tabulators stay.
+
+    >>> visible("a\x00b\u202ec", 10), visible("abcdef", 3)
+    ('a⟨U+0000⟩b⟨U+202E⟩c', 'abc…')
+    """
+    cut = most is not None and len(text) > most
+    part = text[:most] if cut else text
+    if not part.isprintable():
+        part = "".join(map(_character, part))
+    return f"{part}…" if cut else part
+
+
+def _character(one: str) -> str:
+    if one in _KEPT or unicodedata.category(one) not in _HIDDEN_KINDS:
+        return one
+    return f"⟨U+{ord(one):04X}⟩"
+
+
+def cell(value: Any) -> str:
+    """Return any value for a cell of a table, on one line and cut."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return number(value)
+    if isinstance(value, bytes):
+        return visible(bytes_text(value), CELL_CHARACTERS)
+    if isinstance(value, dict | list | tuple):
+        value = msgspec.json.encode(value, enc_hook=str).decode()
+    return visible(str(value), CELL_CHARACTERS)
+
+
+def number(value: float | None) -> str:
+    """Return a number with a thin space at each thousand.
+
+    >>> number(1234567)
+    '1\u202f234\u202f567'
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.1f}".replace(",", "\u202f")
+    return f"{int(value):,}".replace(",", "\u202f")
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes in its greatest unit.
+
+    >>> size(999), size(1_500_000)
+    ('999\xa0B', '1.4\xa0MiB')
+    """
+    if count is None:
+        return "–"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.0f}\xa0{unit}" if unit == "B" else f"{value:.1f}\xa0{unit}"
+        value /= 1024
+    raise AssertionError(unit)
+
+
+def duration(milliseconds: float | None) -> str:
+    """Return a duration in its greatest unit, and the next one where that is small.
+
+    >>> duration(250), duration(90_000), duration(90_000_000)
+    ('250\xa0ms', '1\xa0min 30\xa0s', '1\xa0d 1\xa0h')
+    """
+    if milliseconds is None:
+        return "–"
+    left = int(milliseconds)
+    if abs(left) < 1_000:
+        return f"{left}\xa0ms"
+    parts: list[tuple[int, str]] = []
+    for unit, length in _UNITS:
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count}\xa0{unit}" for count, unit in parts[:2] if count)
+
+
+def time(timestamp_ms: int | None) -> str:
+    """Return a time in UTC to the millisecond."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return "–"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+
+
+def clock_text(timestamp_ms: int) -> str:
+    """Return the time of the day of a time in UTC."""
+    return time(timestamp_ms)[11:19]
+
+
+def query(path: str, **asked: object) -> str:
+    """Return an address of this console; parameters that are None are left out."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    return f"{path}?{urlencode(given, errors='surrogatepass')}" if given else path
+
+
+def segment_path(text: str) -> str:
+    """Return a name as a part of an address's path."""
+    return quote(text, safe="")
+
+
+def bytes_text(data: bytes, form: str = "auto") -> str:
+    """Return bytes as text, as ``json`` or as ``hex``; ``auto`` takes text where they are UTF-8."""
+    if form == "hex":
+        return data.hex(" ")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data.hex(" ") if form == "auto" else data.decode("utf-8", "replace")
+    if form == "json":
+        try:
+            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def record_bytes(data: bytes | None, most: int) -> dict[str, Any]:
+    """Return bytes as JSON has them: text or base64 of at most `most` bytes, and their length."""
+    if data is None:
+        return {"length": None, "text": None}
+    part = data[:most]
+    try:
+        text = part.decode() if len(part) == len(data) else _cut_text(part)
+    except UnicodeDecodeError:
+        return {"length": len(data), "base64": msgspec.to_builtins(part), "hex": part.hex(" ")}
+    return {"length": len(data), "text": text}
+
+
+def _cut_text(part: bytes) -> str:
+    """Return UTF-8 that was cut anywhere, without what is left of its last character."""
+    for left in range(4):
+        try:
+            return part[: len(part) - left].decode()
+        except UnicodeDecodeError as error:
+            if error.start < len(part) - 4:
+                raise
+    return part.decode()

@@ -1,0 +1,73 @@
+"""What the pages of one console share: the store, its chronicle, and what may be shown."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from msgspec import Struct
+
+from sparktxn.console.asked import NotFound
+from sparktxn.console.chronicle import Chronicle
+from sparktxn.console.transactionalids import TransactionalIds
+from sparktxn.log.views.readview import ReadView
+from sparktxn.store import Store
+
+__all__ = ["Page", "Source"]
+
+
+class Page(Struct, frozen=True):
+    """One page: the template that shows it, its title, and its content, which is also its JSON."""
+
+    template: str
+    title: str
+    content: dict[str, object]
+
+
+class Source:
+    """An open store as the pages read it. Nothing here writes to it."""
+
+    def __init__(self, store: Store, *, hide_values: bool = False) -> None:
+        self.store = store
+        self.log = store.log
+        self.hide_values = hide_values
+        self.chronicle = Chronicle(store.log.objects)
+        self.ids = TransactionalIds(store.log, self.chronicle)
+        self._group_ids: tuple[int, list[str]] = (0, [])
+
+    @cached_property
+    def uri(self) -> str:
+        """The store's address, which holds no credentials."""
+        return self.log.objects.uri
+
+    def now_ms(self) -> int:
+        """Return the time by this process's clock."""
+        return self.log.clock.wall_ms()
+
+    def view(self) -> ReadView:
+        """Return all topics at the newest entry. Nothing is proposed for transactions that are past their time-outs."""
+        self.log.refresh()
+        return self.log.known_view()
+
+    def topic_view(self, name: str, entry: int | None) -> ReadView:
+        """Return a view that has the topic: the newest one of all topics, or that of the topic at an older entry.
+
+        Raises:
+            NotFound: there is no such topic now.
+            CommandRefused: there was none at the entry, or the entry is not in the log.
+            ViewExpired: the vacuum has passed the entry.
+        """
+        view = self.view()
+        if entry is not None and entry != view.entry:
+            return self.store.view([name], entry=entry)
+        if name not in view.topics:
+            raise NotFound(f"there is no topic {name!r} in this store")
+        return view
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of all groups, as they were when this was last asked for, if no entry was written since."""
+        entry, found = self._group_ids
+        newest = self.log.refresh()
+        if entry != newest:
+            found = self.log.group_ids()
+            self._group_ids = (newest, found)
+        return found

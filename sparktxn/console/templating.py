@@ -1,0 +1,46 @@
+"""Pages as HTML: templates of Jinja that escape whatever they show."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from sparktxn.console import shown
+from sparktxn.console.source import Page
+
+__all__ = ["render"]
+
+
+def render(page: Page, path: str, store: str, now_ms: int) -> str:
+    """Return the HTML of a page; `path` is where it is, `store` the address that its head names."""
+    template = _environment().get_template(page.template)
+    text: str = template.render(page.content, title=page.title, path=path, store_uri=store, now_ms=now_ms)
+    # Halves of surrogate pairs are in no encoding.
+    return text.encode("utf-8", "replace").decode()
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("sparktxn.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    filters: dict[str, Any] = {
+        "cell": shown.cell,
+        "clock": shown.clock_text,
+        "duration": shown.duration,
+        "number": shown.number,
+        "segment": shown.segment_path,
+        "size": shown.size,
+        "time": shown.time,
+        "visible": shown.visible,
+    }
+    found.filters.update(filters)
+    found.globals["query"] = shown.query
+    return found
