@@ -1,7 +1,8 @@
 """What stands before the pages: which hosts are answered, which callers, and what a browser may do with an answer.
 
 A page of another site can make a browser send requests here. By DNS rebinding it may even read the answers, under a
-name of its own. So only addresses and names of this machine are answered. A change must come from a page of this console.
+name of its own. So only addresses and names of this machine are answered. A change must come from a page of this
+console.
 """
 
 from __future__ import annotations
@@ -139,9 +140,9 @@ _FORM: Final = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>txnlog console</title>'
     '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/static/console.css"></head>'
     '<body class="alone"><main><h1>txnlog console</h1><form method="post" action="/">'
-    "<p>This console asks for its token, which was given to <code>txnlog console --token</code>.</p>"
-    '<p><label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="current-password" '
-    "required> <button>Open</button></p></form></main></body></html>"
+    "<p>This console asks for its token, which <code>txnlog console --token</code> was given.</p>"
+    '<p><label for="token">Token</label> <input id="token" name="token" type="password" '
+    'autocomplete="current-password" required> <button>Open</button></p></form></main></body></html>'
 )
 
 

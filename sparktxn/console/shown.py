@@ -19,6 +19,7 @@ __all__ = [
     "cell",
     "clock_text",
     "duration",
+    "field",
     "number",
     "query",
     "record_bytes",
@@ -53,6 +54,11 @@ def _character(one: str) -> str:
     if one in _KEPT or unicodedata.category(one) not in _HIDDEN_KINDS:
         return one
     return f"⟨U+{ord(one):04X}⟩"
+
+
+def field(text: str) -> str:
+    """Return text for a field of a form, from which it comes back as it is; HTML cannot hold the character 0."""
+    return text.replace("\x00", "\ufffd")
 
 
 def cell(value: Any) -> str:

@@ -35,6 +35,7 @@ def _environment() -> Environment:
         "cell": shown.cell,
         "clock": shown.clock_text,
         "duration": shown.duration,
+        "field": shown.field,
         "number": shown.number,
         "segment": shown.segment_path,
         "size": shown.size,

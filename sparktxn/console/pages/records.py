@@ -102,7 +102,11 @@ def _row(source: Source, schema: Any, row: dict[str, Any], form: str, most: int 
         for name in ("key", "value"):
             found[name] = _shown(source, row[name], form, most)
         found["headers"] = [
-            {"key": one["key"], "value": _shown(source, one["value"], form, most)} for one in row["headers"] or ()
+            {
+                "key": _HIDDEN if source.hide_values else one["key"],
+                "value": _shown(source, one["value"], form, most),
+            }
+            for one in row["headers"] or ()
         ]
     else:
         found["columns"] = {column: _typed(source, row[column], most) for column, _, _ in schema}

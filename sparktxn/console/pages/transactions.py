@@ -38,11 +38,9 @@ def transactions(source: Source, asked: Asked) -> Page:
     wanted = asked.text("id")
     found = [lane for lane in lanes_of(facts) if wanted.lower() in lane.transactional_id.lower()]
     lanes = [_newest_bars(lane) for lane in found[:_LANES]]
-    now_ms = source.now_ms()
-    start_ms = facts[0].timestamp_ms if facts else now_ms
-    end_ms = facts[-1].timestamp_ms if facts else now_ms
-    if last == newest and any(bar.ended_entry is None for lane in lanes for bar in lane.bars):
-        end_ms = max(end_ms, now_ms)
+    start_ms = facts[0].timestamp_ms if facts else 0
+    # To the last entry, and not to now: a transaction that was left open would leave no place for the others.
+    end_ms = facts[-1].timestamp_ms if facts else 0
     opened = open_rows(source, newest)
     bars = sorted((bar for lane in found for bar in lane.bars), key=lambda bar: -(bar.ended_entry or newest + 1))
     content: dict[str, Any] = {
@@ -102,6 +100,7 @@ def open_rows(source: Source, newest: int) -> list[dict[str, Any]]:
                 "began_timestamp_ms": record.start_timestamp_ms,
                 "age_ms": max(0, now_ms - record.start_timestamp_ms),
                 "timeout_ms": record.timeout_ms,
+                "overdue": record.prepared is None and now_ms - record.start_timestamp_ms > record.timeout_ms,
                 "prepared": record.prepared is not None,
                 "partitions": len(record.partitions),
                 "groups": sorted({group_id for group_id, _, _ in record.offsets}),

@@ -1,0 +1,282 @@
+"""Every page of the console, on a busy store and on an empty one: as HTML, and as JSON that says the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from sparktxn.console.application import application
+from sparktxn.console.source import Source
+from sparktxn.store import Store
+from tests.console.asking import Console
+from tests.world import World
+
+PAGES = (
+    "/",
+    "/?span=hour",
+    "/?span=all",
+    "/topics",
+    "/topics?q=x",
+    "/topics/six",
+    "/topics/six?entry=3",
+    "/topics/six?at=3",
+    "/topics/trips",
+    "/topics/six/records",
+    "/topics/six/records?follow=1",
+    "/topics/six/records?partition=0",
+    "/topics/six/records?partition=0&offset=0&as=hex",
+    "/topics/six/records?time=1",
+    "/topics/six/records?partition=1&time=1",
+    "/topics/six/records?key=key-1",
+    "/topics/six/records?header=trace%3D2",
+    "/topics/six/records?text=nothing-has-this",
+    "/topics/six/records?entry=5",
+    "/topics/trips/records",
+    "/topics/trips/files",
+    "/topics/six/files?partition=2",
+    "/transactions",
+    "/transactions?id=job-1",
+    "/transactions?to=5&count=2",
+    "/transactions/ids",
+    "/transactions/ids?prefix=job",
+    "/transaction?id=job-1",
+    "/transaction?id=left-open",
+    "/groups",
+    "/group?id=readers",
+    "/log",
+    "/log?to=4",
+    "/log/1",
+    "/log/5",
+    "/files",
+    "/maintenance",
+    "/maintenance?run=1",
+)
+NEEDS_CONTENT = re.compile(r"/(topics|log|group|transaction)[/?].*")
+VOID = {"meta", "link", "input", "br", "img", "path", "circle", "rect", "line", "polyline", "polygon"}
+
+
+class Outline(HTMLParser):
+    """What a screen reader goes by, and whether tags are closed in their order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag, f"</{tag}>"
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for found, attributes in self.found if found == tag]
+
+
+def check(html: str) -> None:
+    """Landmarks, one heading, labels, heads of tables, ids that are there once; no script, style or other host."""
+    outline = Outline(html)
+    assert not outline.open
+    assert [len(outline.all(tag)) for tag in ("main", "h1", "header", "footer")] == [1, 1, 1, 1]
+    assert outline.all("html")[0]["lang"] == "en"
+    ids = [attributes["id"] for _, attributes in outline.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    labelled = {attributes["for"] for attributes in outline.all("label")}
+    for tag in ("input", "select"):
+        for attributes in outline.all(tag):
+            assert attributes.get("type") == "hidden" or attributes["id"] in labelled
+    for attributes in outline.all("th"):
+        assert attributes.get("scope") in ("col", "row")
+    for attributes in outline.all("svg"):
+        assert "aria-hidden" in attributes or attributes["aria-label"]
+    for tag, attributes in outline.found:
+        assert tag not in ("script", "style", "iframe", "object", "img")
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+        for name in ("href", "src", "action"):
+            address = attributes.get(name)
+            assert address is None or address.startswith(("/", "#")), address
+            assert address is None or not address.startswith("//")
+        named = attributes.get("aria-labelledby")
+        assert named is None or named in ids
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_html_that_all_can_read_and_json(console: Console, page: str) -> None:
+    check(console.page(page))
+    assert isinstance(console.data(page), dict)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not NEEDS_CONTENT.fullmatch(page)])
+def test_a_store_without_anything_has_its_pages_too(empty: Store, page: str) -> None:
+    console = Console(empty)
+    check(console.page(page))
+    console.data(page)
+
+
+def test_each_page_of_the_application_is_asked_for(busy: World) -> None:
+    patterns = [
+        re.compile(re.sub(r"\{[^}]*\}", "[^/]+", getattr(route, "path", "")))
+        for route in application(Source(busy.store), None).routes
+    ]
+    asked = [page.partition("?")[0] for page in (*PAGES, "/topics/six/records/0/0", *FILES, "/static/console.css")]
+    assert [one.pattern for one in patterns if not any(map(one.fullmatch, asked))] == []
+
+
+FILES = ("/topics/six/records/0/0/value", "/topics/six/download", "/log/1/raw")
+
+
+def test_the_overview_says_what_the_store_has(console: Console, busy: World) -> None:
+    found = console.data("/")
+    assert found["entry"] == busy.entry()
+    assert (found["topics"], found["partitions"], found["open_count"]) == (3, 9, 1)
+    assert found["open_transactions"][0]["transactional_id"] == "left-open"
+    assert found["history"]["first_entry"] == 1
+    commits, aborts = found["plots"][2]["curves"]
+    width_s = (found["plots"][2]["end_ms"] - found["plots"][2]["start_ms"]) / 60 / 1000
+    assert [round(sum(curve["values"]) * width_s) for curve in (commits, aborts)] == [5, 1]
+
+
+def test_a_topic_is_shown_as_it_was_at_an_entry(console: Console, busy: World) -> None:
+    now, then = console.data("/topics/six"), console.data("/topics/six?entry=4")
+    view = busy.store.view(["six"], entry=4)
+    assert [row["log_end_offset"] for row in then["partitions"]] == [
+        view.partitions["six", number].log_end_offset for number in range(6)
+    ]
+    assert (then["entry"], then["is_now"], now["is_now"]) == (4, False, True)
+    assert sum(row["offsets"] for row in then["partitions"]) < sum(row["offsets"] for row in now["partitions"])
+    assert "back to now" in console.page("/topics/six?entry=4")
+
+
+def test_the_number_of_the_slider_counts_before_its_place(console: Console) -> None:
+    assert console.data("/topics/six?at=3&entry=5")["entry"] == 5
+    assert console.data("/topics/six?at=3&entry=")["entry"] == 3
+
+
+def rows_of(console: Console, target: str) -> list[tuple[int, int]]:
+    return [(row["partition"], row["offset"]) for row in console.data(target)["records"]]
+
+
+def test_pages_of_records_lead_to_all_that_is_committed(console: Console, busy: World) -> None:
+    expected = sorted((row["partition"], row["offset"]) for row in busy.rows("six"))
+    found, target = [], "/topics/six/records?count=3"
+    while True:
+        page = console.data(target)
+        found += [(row["partition"], row["offset"]) for row in page["records"]]
+        if page["next"] is None:
+            break
+        target = f"/topics/six/records?count=3&to={page['next']}"
+    assert sorted(found) == expected
+    by_partition = []
+    for partition in range(6):
+        place: int | None = 0
+        while place is not None:
+            page = console.data(f"/topics/six/records?count=2&partition={partition}&offset={place}")
+            assert len(page["records"]) <= 2
+            by_partition += [(row["partition"], row["offset"]) for row in page["records"]]
+            place = page["next"]
+    assert by_partition == expected
+
+
+def test_a_record_says_its_transaction_and_the_entry_that_made_it_visible(console: Console) -> None:
+    record = next(row for row in console.data("/topics/six/records")["records"] if row["transactional_id"] == "job-2")
+    entry = console.data(f"/log/{record['entry']}")
+    assert any("is committed" in command["sentence"] for command in entry["commands"])
+    page = console.data(f"/topics/six/records/{record['partition']}/{record['offset']}")
+    assert page["record"]["value"]["text"] == record["value"]["text"]
+    assert page["record"]["headers"][0]["key"] == "trace"
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"), [("key=key-2", 4), ("header=trace", 20), ("header=trace%3D3", 4), ("text=plain", 1)]
+)
+def test_records_are_found_by_what_they_hold(console: Console, asked: str, count: int) -> None:
+    assert len(rows_of(console, f"/topics/six/records?{asked}")) == count
+
+
+def test_typed_records_have_their_columns(console: Console) -> None:
+    first, second = console.data("/topics/trips/records")["records"]
+    assert first["columns"]["id"] == 1
+    assert (second["columns"]["name"], second["columns"]["raw"]["text"]) == (None, "x")
+
+
+def test_a_transaction_says_everything_that_it_did(console: Console, busy: World) -> None:
+    found = console.data("/transaction?id=job-1&producer=1&number=1")
+    assert (found["outcome"], found["records"]) == ("committed", 4)
+    assert [one["topic"] for one in found["topics"]] == ["six"]
+    assert "is committed" in found["steps"][-1]["sentence"]
+    open_one = console.data("/transaction?id=left-open")
+    assert (open_one["outcome"], open_one["ended_timestamp_ms"]) == ("open", None)
+    aborted = [row for row in console.data("/transactions")["transactions"] if row["outcome"] == "aborted"]
+    assert [row["transactional_id"] for row in aborted] == ["job-1"]
+
+
+def test_a_group_says_its_lag_its_members_and_what_has_changed_them(console: Console) -> None:
+    (row,) = console.data("/groups")["groups"]
+    found = console.data("/group?id=readers")
+    assert (row["lag"], len(found["members"])) == (found["lag"], 1)
+    assert "joins group 'readers'" in found["events"][-1]["sentence"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_download_has_all_committed_records(console: Console, busy: World, kind: str) -> None:
+    for topic in ("six", "trips"):
+        answer = console.get(f"/topics/{topic}/download?format={kind}")
+        assert answer.headers["content-disposition"] == f'attachment; filename="{topic}.{kind}"'
+        if kind == "jsonl":
+            rows: Any = [json.loads(line) for line in answer.data.splitlines()]
+            assert len(rows) == len(busy.rows(topic))
+        else:
+            read = pyarrow.csv.read_csv if kind == "csv" else pyarrow.parquet.read_table
+            assert read(io.BytesIO(answer.data)).num_rows == len(busy.rows(topic))
+
+
+def test_a_download_has_what_is_asked_for(console: Console) -> None:
+    answer = console.get("/topics/six/download?format=jsonl&key=key-2")
+    assert [json.loads(line)["key"] for line in answer.data.splitlines()] == ["key-2"] * 4
+
+
+def test_the_raw_entry_is_what_is_stored(console: Console, busy: World) -> None:
+    stored = busy.store.log.objects.get("_log/00000000000000000005.json")
+    assert stored is not None
+    assert console.get("/log/5/raw").json["commands"] == json.loads(stored)["commands"]
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "words"),
+    [
+        ("/nothing", 404, "there is no such page"),
+        ("/topics/missing", 404, "there is no topic 'missing'"),
+        ("/topics/six?entry=999", 400, "there is no entry 999"),
+        ("/topics/six/records?partition=6", 400, "expected a whole number from 0 to 5"),
+        ("/topics/six/records?count=0", 400, "expected a whole number from 1"),
+        ("/topics/six/records?as=xml", 400, "expected one of auto, text, json, hex"),
+        ("/topics/six/records/0/99", 404, "no committed record at offset 99"),
+        ("/topics/six/records/9/0", 404, "has partitions 0 to 5, not 9"),
+        ("/topics/six/download?format=xls", 400, "expected one of csv, jsonl, parquet"),
+        ("/topics/six/records?to=-1", 400, "expected a whole number from 0"),
+        ("/topics/six/records?text=" + "x" * 5000, 400, "expected at most 4096"),
+        ("/transaction?id=missing", 404, "'missing' is not known"),
+        ("/group?id=missing", 404, "neither members nor offsets"),
+        ("/log/0", 404, "there is no entry 0"),
+        ("/log/999", 404, "there is no entry 999"),
+    ],
+)
+def test_a_wrong_request_says_what_was_expected(console: Console, target: str, code: int, words: str) -> None:
+    html, data = console.get(target, accept="text/html"), console.get(target, accept="application/json")
+    assert (html.code, data.code) == (code, code)
+    check(html.text)
+    assert words in data.json["error"]["message"]
