@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from contextlib import closing
 from typing import Final
@@ -10,10 +9,10 @@ from typing import Final
 import uvicorn
 
 from sparktxn.catalog.application import application
-from sparktxn.errors import ConfigurationError
+from sparktxn.process.listening import address_of, listening
 from sparktxn.store import Store
 
-__all__ = ["listening", "serve"]
+__all__ = ["serve"]
 
 _FINISH_S: Final = 5
 """So long do requests have to be answered once the server ends."""
@@ -33,8 +32,8 @@ def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_sta
         ConfigurationError: it cannot listen there.
         KeyboardInterrupt: it was interrupted.
     """
-    with closing(listening(host, port)) as listener:
-        on_start(_address(host, listener))
+    with closing(listening(host, port, "--host")) as listener:
+        on_start(address_of(host, listener))
         server = uvicorn.Server(
             uvicorn.Config(
                 application(store, timeout_s),
@@ -47,29 +46,3 @@ def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_sta
             )
         )
         server.run(sockets=[listener])
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
-
-    Raises:
-        ConfigurationError: the host is not this machine's, or the port is not free, or not allowed.
-    """
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port with --port, or an "
-            f"address of this machine with --host"
-        ) from error
-
-
-def _reason(error: OSError) -> str:
-    """Return what the system says, without the address that Python adds to it."""
-    return (error.strerror or str(error)).partition(" (while ")[0]
-
-
-def _address(host: str, listener: socket.socket) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{listener.getsockname()[1]}"

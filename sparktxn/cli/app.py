@@ -46,6 +46,7 @@ VERBS: Final = {
     "doctor": "Prove on your store and machine that conditional puts are honoured; check permissions, clocks and "
     "versions.",
     "console": "Show the store in the browser: topics and records, transactions, groups, the log and files.",
+    "exporter": "Serve the figures of a store to Prometheus, until it is ended.",
     "sweep": "End transactions and memberships of groups that have timed out; forget what is idle.",
     "bench": "Measure commits per second, their latency, and megabytes per second of uploads and reads.",
 }

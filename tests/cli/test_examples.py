@@ -17,6 +17,7 @@ from sparktxn.catalog import server
 from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
+from sparktxn.exporter import server as exporter_server
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
 from tests.each import each
@@ -65,7 +66,9 @@ def test_every_module_of_a_verb_is_one_of_the_command() -> None:
 @pytest.fixture
 def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
-    monkeypatch.setattr(server, "listening", lambda host, port: socket.create_server(("127.0.0.1", 0)))
+    for module in (server, exporter_server):
+        monkeypatch.setattr(module, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(exporter_server._Server, "serve_forever", lambda self: None)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
 

@@ -17,12 +17,12 @@ import uvicorn
 from sparktxn import Producer, Store
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.catalog.application import application
-from sparktxn.catalog.server import listening
 from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import copy_store, list_tables, publish_tables
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import SystemClock
+from sparktxn.process.listening import listening
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.lending import close_lent, lend_log, take_log_back
@@ -92,7 +92,7 @@ class Client:
 @contextmanager
 def served(store: Store, timeout_s: float | None = WAIT_S) -> Iterator[Client]:
     """Serve a store by a thread."""
-    listener = listening("127.0.0.1", 0)
+    listener = listening("127.0.0.1", 0, "--host")
     server = uvicorn.Server(uvicorn.Config(application(store, timeout_s), lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -490,7 +490,7 @@ def test_a_copy_has_the_tables_that_were_published_in_it(tmp_path: Path) -> None
 
 
 def test_a_port_that_is_in_use_is_refused() -> None:
-    with listening("127.0.0.1", 0) as taken:
+    with listening("127.0.0.1", 0, "--host") as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=rf"cannot listen at port {port} of '127.0.0.1': Address already"):
-            listening("127.0.0.1", port)
+            listening("127.0.0.1", port, "--host")

@@ -1,0 +1,61 @@
+"""`txnlog exporter`: the figures of a store for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import verb
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_SCRAPE_TIMEOUT_S = 10.0
+"""Prometheus' own time-out of a scrape, where none is set."""
+
+
+@verb(app, "exporter", examples=["txnlog exporter", "txnlog exporter --listen 0.0.0.0 --port 9308"])
+def exporter(
+    session: Session,
+    listen: Annotated[str, typer.Option("--listen", help="The name or address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any that is free.")] = 9308,
+) -> None:
+    """Serve the figures of a store to Prometheus, until it is ended.
+
+    Each scrape reads the newest state: offsets, last stable offsets, lags, open transactions and small files. It also
+    says how old the last entry and the last vacuum are. Nothing is written. Names are those of Kafka's exporters where
+    one exists, else they begin with txnlog_.
+
+    There is no authentication: whatever reaches the address reads the names of topics, groups and transactional ids.
+    --timeout is how long the store may take for a scrape. Default: 10.
+    """
+    run = _server()
+    store = session.store()
+    timeout_s = _SCRAPE_TIMEOUT_S if session.given.timeout_s is None else session.given.timeout_s
+
+    def started(address: str) -> None:
+        session.out.row({"address": address, "store": store.uri})
+        session.out.remark("serving until Ctrl-C; there is no authentication")
+
+    run(store, listen, port, timeout_s=timeout_s, on_start=started)
+
+
+def _server() -> Any:
+    """Return what serves the figures, whose package is an extra.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    try:
+        # Imported late: only this verb needs it.
+        from sparktxn.exporter.server import serve as found
+    except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
+        raise ConfigurationError(
+            f"the exporter needs the package {package!r}: pip install 'sparktxn[metrics]'"
+        ) from missing
+    return found

@@ -1,0 +1,222 @@
+"""Reading a store's figures: one snapshot of its state, two listings, and the entries that are new.
+
+Nothing is written, and no transaction is timed out. The work of a scrape grows with topics, partitions and groups. It
+does not grow with records, segments that are sealed, or entries: of these a scrape reads a bounded number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.errors import ViewExpired
+from sparktxn.exporter.families import Figures
+from sparktxn.format import names
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX
+from sparktxn.log.keep.runs import is_rewritten, not_rewritten
+from sparktxn.log.log import Log
+from sparktxn.log.views.entrysummary import summaries
+from sparktxn.log.views.wholestate import Snapshot
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.store import Store
+from sparktxn.values.structs import (
+    CommittedOffset,
+    MemberState,
+    PartitionSegments,
+    StoreState,
+    TopicState,
+    TransactionState,
+    TransactionStatus,
+)
+
+__all__ = ["StoreFigures"]
+
+_PARTS: Final = ("store", "topics/", "transactions/", "groups/", SEGMENTS_PREFIX)
+_OLDEST_SHOWN: Final = 100
+_ENTRIES_PER_SCRAPE: Final = 2_000
+_GROUP_PARTITIONS_SHOWN: Final = 20_000
+"""Of so many partitions of groups the offset and the lag are shown, by group; the sums are of all."""
+_SMALL_BYTES: Final = RewriteSettings().target_bytes // 2
+
+
+class StoreFigures:
+    """Reads the figures of an open store, for one scrape at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._log = store.log
+        self._endings = _Endings(store.log)
+        self._lock = threading.Lock()
+
+    def read(self) -> Figures:
+        """Return the figures as they are now.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: the store did not answer by the caller's deadline.
+            DamagedObject: it cannot be read.
+        """
+        with self._lock:
+            snapshot = self._log.snapshot(_PARTS)
+            now_ms = self._log.clock.wall_ms()
+            figures: Figures = defaultdict(list)
+            _read_partitions(snapshot, figures)
+            _read_groups(snapshot, figures)
+            _read_files(snapshot, figures)
+            _read_transactions(snapshot, now_ms, figures)
+            self._endings.follow(snapshot.entry, figures)
+            self._read_log(snapshot, now_ms, figures)
+            return figures
+
+    def _read_log(self, snapshot: Snapshot, now_ms: int, figures: Figures) -> None:
+        state = next((record for record in snapshot.records if isinstance(record, StoreState)), StoreState())
+        figures["txnlog_entries_total"].append(((), snapshot.entry))
+        figures["txnlog_horizon_entry"].append(((), state.horizon))
+        if snapshot.entry:
+            figures["txnlog_last_entry_age_seconds"].append(((), _age_s(snapshot.timestamp_ms, now_ms)))
+        vacuumed_ms = _vacuumed_ms(self._log)
+        if vacuumed_ms:
+            figures["txnlog_last_vacuum_age_seconds"].append(((), _age_s(vacuumed_ms, now_ms)))
+
+
+class _Endings:
+    """Counts the transactions that entries end, from the first scrape on."""
+
+    def __init__(self, log: Log) -> None:
+        self._replay = summaries(log.objects)
+        self._counted: int | None = None
+        self._uncounted = 0
+        self._ended = {"committed": 0, "aborted": 0}
+
+    def follow(self, newest: int, figures: Figures) -> None:
+        """Count the entries up to `newest`, or as many as one scrape may read; the next one continues there."""
+        if self._counted is None:
+            self._counted = newest
+        last = min(newest, self._counted + _ENTRIES_PER_SCRAPE)
+        if self._counted < last:
+            self._count(self._counted + 1, last)
+            self._counted = last
+        for outcome, count in self._ended.items():
+            figures["txnlog_transactions_total"].append(((outcome,), count))
+        figures["txnlog_entries_uncounted_total"].append(((), self._uncounted))
+        figures["txnlog_entries_to_count"].append(((), newest - last))
+
+    def _count(self, first: int, last: int) -> None:
+        try:
+            # All or none: an error in between leaves them to the next scrape.
+            ended = [one.committed for summary in self._replay.entries(first, last) for one in summary.transactions]
+        except ViewExpired:
+            self._uncounted += last - first + 1
+            return
+        self._ended["committed"] += sum(ended)
+        self._ended["aborted"] += len(ended) - sum(ended)
+
+
+def _read_partitions(snapshot: Snapshot, figures: Figures) -> None:
+    for topic in _topics(snapshot):
+        figures["kafka_topic_partitions"].append(((topic.name,), topic.partition_count))
+        for number in range(topic.partition_count):
+            state = snapshot.partitions.get((topic.topic_id, number))
+            if state is not None:
+                labels = (topic.name, str(number))
+                figures["kafka_topic_partition_oldest_offset"].append((labels, state.log_start_offset))
+                figures["kafka_topic_partition_current_offset"].append((labels, state.log_end_offset))
+                figures["txnlog_topic_partition_last_stable_offset"].append((labels, last_stable_offset(state)))
+
+
+def _topics(snapshot: Snapshot) -> Iterable[TopicState]:
+    """Return the topics that have records of their own, by name."""
+    found = (record for record in snapshot.records if isinstance(record, TopicState))
+    return sorted(found, key=lambda topic: topic.name)
+
+
+def _read_groups(snapshot: Snapshot, figures: Figures) -> None:
+    members: dict[str, int] = {}
+    offsets: list[tuple[tuple[str, str, int], int, int]] = []
+    for record in snapshot.records:
+        if isinstance(record, MemberState):
+            members[record.group_id] = members.get(record.group_id, 0) + 1
+        elif isinstance(record, CommittedOffset):
+            members.setdefault(record.group_id, 0)
+            state = snapshot.partitions.get((record.topic_id, record.partition))
+            if state is None:
+                continue  # The topic was deleted: its offsets mean nothing, and a sweep forgets them.
+            topic = snapshot.topics[record.topic_id].name
+            lag = max(0, last_stable_offset(state) - record.offset)
+            offsets.append(((record.group_id, topic, record.partition), record.offset, lag))
+    for group_id, count in sorted(members.items()):
+        figures["kafka_consumergroup_members"].append(((group_id,), count))
+    offsets.sort()
+    sums: dict[tuple[str, str], list[int]] = {}
+    for (group_id, topic, _), offset, lag in offsets:
+        total = sums.setdefault((group_id, topic), [0, 0])
+        total[0] += offset
+        total[1] += lag
+    for (group_id, topic, number), offset, lag in offsets[:_GROUP_PARTITIONS_SHOWN]:
+        labels = (group_id, topic, str(number))
+        figures["kafka_consumergroup_current_offset"].append((labels, offset))
+        figures["kafka_consumergroup_lag"].append((labels, lag))
+    for group_topic, (summed, lags) in sums.items():
+        figures["kafka_consumergroup_current_offset_sum"].append((group_topic, summed))
+        figures["kafka_consumergroup_lag_sum"].append((group_topic, lags))
+    figures["txnlog_group_partitions_left_out"].append(((), max(0, len(offsets) - _GROUP_PARTITIONS_SHOWN)))
+
+
+def _read_files(snapshot: Snapshot, figures: Figures) -> None:
+    found: dict[int, list[int]] = {}
+    for record in snapshot.records:
+        if isinstance(record, PartitionSegments):
+            total = found.setdefault(record.topic_id, [0, 0])
+            size_bytes, small = _files_of(record)
+            total[0] += size_bytes
+            total[1] += small
+    for topic in _topics(snapshot):
+        size_bytes, small = found.get(topic.topic_id, (0, 0))
+        figures["txnlog_topic_size_bytes"].append(((topic.name,), size_bytes))
+        figures["txnlog_topic_small_files"].append(((topic.name,), small))
+
+
+def _files_of(located: PartitionSegments) -> tuple[int, int]:
+    """Return about how many bytes a partition's segments have, and how many of them are small.
+
+    No manifest is read: the segments of a sealed run count as small if they are so on average. What a rewrite has made
+    is not small.
+    """
+    size_bytes = sum(each.run.size_bytes for each in located.rewritten)
+    small = 0
+    for run in located.sealed:
+        if is_rewritten(run, located.rewritten):
+            continue
+        size_bytes += run.size_bytes
+        if run.size_bytes < _SMALL_BYTES * run.segment_count:
+            small += run.segment_count
+    for segment in not_rewritten(located.segments, located.rewritten):
+        size_bytes += segment.size_bytes
+        small += segment.size_bytes < _SMALL_BYTES
+    return size_bytes, small
+
+
+def _read_transactions(snapshot: Snapshot, now_ms: int, figures: Figures) -> None:
+    records = [record for record in snapshot.records if isinstance(record, TransactionState)]
+    opened = sorted(
+        (record for record in records if record.status is TransactionStatus.ONGOING),
+        key=lambda record: record.start_timestamp_ms,
+    )
+    figures["txnlog_open_transactions"].append(((), len(opened)))
+    figures["txnlog_prepared_transactions"].append(((), sum(record.prepared is not None for record in opened)))
+    ages = [((record.transactional_id,), _age_s(record.start_timestamp_ms, now_ms)) for record in opened]
+    figures["txnlog_open_transaction_age_seconds_max"].append(((), ages[0][1] if ages else 0.0))
+    figures["txnlog_open_transaction_age_seconds"] += ages[:_OLDEST_SHOWN]
+    figures["txnlog_transactional_ids"].append(((), len(records)))
+
+
+def _age_s(timestamp_ms: int, now_ms: int) -> float:
+    """Return an age; none below 0, as another machine's clock may be ahead."""
+    return max(0, now_ms - timestamp_ms) / 1000
+
+
+def _vacuumed_ms(log: Log) -> int:
+    """Return when the store shows that a vacuum last worked, by its own clock; 0 if it never has."""
+    found = [*log.objects.list(names.HORIZONS), *log.objects.list(names.LAST_VACUUM)]
+    return max((info.modified_ms for info in found), default=0)

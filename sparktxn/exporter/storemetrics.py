@@ -1,0 +1,84 @@
+"""A store's figures as a page of Prometheus: the only module here that knows prometheus_client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from sparktxn.errors import KafkaException
+from sparktxn.exporter.families import FAMILIES, Figures
+from sparktxn.exporter.figures import StoreFigures
+from sparktxn.store import Store
+
+__all__ = ["StoreMetrics"]
+
+logger = logging.getLogger("sparktxn")
+
+
+class StoreMetrics(Collector):
+    """The figures of an open store, read anew whenever they are asked for. Safe for several threads.
+
+    Args:
+        store: the store; it must stay open.
+        timeout_s: how long the store may take for a scrape; None is no limit.
+    """
+
+    def __init__(self, store: Store, timeout_s: float | None = 10.0) -> None:
+        self._log = store.log
+        self._figures = StoreFigures(store)
+        self._timeout_s = timeout_s
+        self.registry = CollectorRegistry()
+        """Has these figures alone; others may be registered in it."""
+        self.registry.register(self)
+
+    def page(self, accept: str | None = None) -> tuple[bytes, str]:
+        """Return the page and its content type, for a server's own route.
+
+        `accept` is the request's header of that name: it chooses between Prometheus' text and OpenMetrics. The store is
+        read on the caller's thread.
+        """
+        encode, content_type = choose_encoder(accept or "")
+        return encode(self.registry), content_type
+
+    def wsgi(self) -> Callable[..., Iterable[bytes]]:
+        """Return an application that answers each path with the page, for a server of WSGI."""
+        app: Callable[..., Iterable[bytes]] = make_wsgi_app(self.registry)
+        return app
+
+    def describe(self) -> Iterable[Metric]:
+        """Return all names without reading the store, as registering asks for them."""
+        return _metrics({})
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the figures; of a store that cannot be read only that it is not up."""
+        clock = self._log.clock
+        began_s = clock.monotonic_s()
+        figures: Figures = {}
+        try:
+            with self._log.within(self._timeout_s):
+                figures = self._figures.read()
+        except KafkaException as error:
+            logger.warning("the exporter cannot read the store: %s", error)
+        figures["txnlog_up"] = [((), float(bool(figures)))]
+        figures["txnlog_scrape_duration_seconds"] = [((), clock.monotonic_s() - began_s)]
+        return [metric for metric in _metrics(figures) if metric.samples]
+
+
+def _metrics(figures: Figures) -> list[Metric]:
+    found = []
+    for name, family in FAMILIES.items():
+        metric = Metric(name.removesuffix("_total"), family.meaning, family.kind)
+        samples: list[Any] = metric.samples
+        labels = family.labels
+        samples += [
+            Sample(name, dict(zip(labels, values, strict=True)), value) for values, value in figures.get(name, ())
+        ]
+        found.append(metric)
+    return found

@@ -1,0 +1,36 @@
+"""The sockets that servers of the command listen at, with errors that name the option to change."""
+
+from __future__ import annotations
+
+import socket
+
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["address_of", "listening"]
+
+
+def listening(host: str, port: int, option: str) -> socket.socket:
+    """Return a socket that listens. `option` is the one that names the host, for the error.
+
+    Raises:
+        ConfigurationError: the host is not this machine's, or the port is not free, or not allowed.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port with --port, or an "
+            f"address of this machine with {option}"
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    """Return what the system says, without the address that Python adds to it."""
+    return (error.strerror or str(error)).partition(" (while ")[0]
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """Return the address of a server of HTTP that listens there."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
