@@ -73,7 +73,7 @@ def test_a_commit_of_one_record(calls: Calls) -> None:
         transaction(producer, "v")
         return cost_of(producer.commit_transaction)
 
-    at_most(least(committed), calls=264, modules=43, depth=16)
+    at_most(least(committed), calls=278, modules=44, depth=17)
 
 
 def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
@@ -116,4 +116,4 @@ def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
         messages = [StagedMicroBatch(segments, "query", "run", number)]
         return cost_of(lambda: writer.commit(messages, number))
 
-    at_most(least(committed), calls=385)
+    at_most(least(committed), calls=398)

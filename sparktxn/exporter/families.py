@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
-__all__ = ["FAMILIES", "Family", "Figures", "Kind"]
+from sparktxn.metrics.process import Family
 
-Kind = Literal["gauge", "counter"]
-
-
-class Family(NamedTuple):
-    """What the samples of one name mean, and the names of their labels."""
-
-    meaning: str
-    labels: tuple[str, ...] = ()
-    kind: Kind = "gauge"
-
+__all__ = ["FAMILIES", "Figures"]
 
 Figures = dict[str, list[tuple[tuple[str, ...], float]]]
 """The samples of each name: the values of its labels, and the figure."""
@@ -28,7 +19,7 @@ _GROUP_TOPIC: Final = ("consumergroup", "topic")
 _GROUP_PARTITION: Final = ("consumergroup", "topic", "partition")
 
 
-def _family(meaning: str, labels: Sequence[str] = (), kind: Kind = "gauge") -> Family:
+def _family(meaning: str, labels: Sequence[str] = (), kind: Literal["gauge", "counter"] = "gauge") -> Family:
     return Family(meaning, tuple(labels), kind)
 
 

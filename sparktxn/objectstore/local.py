@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from sparktxn.errors import ConfigurationError, StoreUnavailable
+from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.contract import (
     ObjectInfo,
     PutOutcome,
@@ -87,11 +88,14 @@ class LocalStore:
         try:
             descriptor = os.open(path, _READ_OBJECT)
         except FileNotFoundError:
+            PROCESS.get.note()
             return None
         except OSError as error:
             raise _unavailable("read", path, error) from error
         try:
-            return _read(descriptor, os.fstat(descriptor).st_size)
+            size_bytes = os.fstat(descriptor).st_size
+            PROCESS.get.note(size_bytes)
+            return _read(descriptor, size_bytes)
         except OSError as error:
             raise _unavailable("read", path, error) from error
         finally:
@@ -105,6 +109,7 @@ class LocalStore:
         """Return bytes `start` to `end` of the file, or None."""
         path = self._path(checked_object_name(name))
         check_time("read", path)
+        PROCESS.get.note(max(0, end - start))
         try:
             with open(path, "rb", buffering=0, opener=_open_object) as file:
                 file.seek(start)
@@ -125,6 +130,7 @@ class LocalStore:
         """
         path = self._path(checked_object_name(name))
         check_time("create", path)
+        PROCESS.put.note(len(data))
         if self._fsync:
             DISK.check(path[: path.rfind("/")])
         folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
@@ -149,6 +155,7 @@ class LocalStore:
         """Write the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
         path = self._path(checked_object_name(name))
         check_time("write", path)
+        PROCESS.put.note(len(data))
         _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
         try:
             os.replace(temporary, path)
@@ -160,6 +167,7 @@ class LocalStore:
         """List the names of the objects directly in `folder` that sort after `after`."""
         path = self._base + checked_prefix(folder)
         check_time("list", path)
+        PROCESS.list.note()
         try:
             if after:
                 self._path(folder)
@@ -182,12 +190,14 @@ class LocalStore:
         """Return all objects whose name starts with `prefix`, by name."""
         top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
         check_time("list", self._base + prefix)
+        PROCESS.list.note()
         return sorted(info for info in self._walk(top, prefix, after) if info.name.startswith(prefix))
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete the files; their folders stay."""
         for path in [self._path(checked_object_name(name)) for name in names]:
             check_time("delete", path)
+            PROCESS.delete.note()
             try:
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError):

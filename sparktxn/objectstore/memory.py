@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.contract import (
     ObjectInfo,
     PutOutcome,
@@ -64,6 +65,7 @@ class MemoryStore:
         check_time("read", name)
         with self._shelf.lock:
             stored = self._shelf.folders.get(folder, {}).get(name)
+        PROCESS.get.note(len(stored.data) if stored else 0)
         return stored.data if stored else None
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
@@ -82,6 +84,7 @@ class MemoryStore:
         check_time("create", name)
         with self._shelf.lock:
             mine = self._shelf.folders.setdefault(folder, {}).setdefault(name, stored)
+        PROCESS.put.note(len(data))
         return PutOutcome.CREATED if mine is stored else PutOutcome.EXISTS
 
     def put(self, name: str, data: bytes) -> None:
@@ -91,11 +94,13 @@ class MemoryStore:
         check_time("write", name)
         with self._shelf.lock:
             self._shelf.folders.setdefault(folder, {})[name] = stored
+        PROCESS.put.note(len(data))
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
         """List the names of the objects directly in `folder` that sort after `after`."""
         checked_prefix(folder)
         check_time("list", folder)
+        PROCESS.list.note()
         with self._shelf.lock:
             return [name for name in self._shelf.folders.get(folder, ()) if name > after]
 
@@ -103,6 +108,7 @@ class MemoryStore:
         """Return all objects whose name starts with `prefix`, by name."""
         checked_prefix(prefix)
         check_time("list", prefix)
+        PROCESS.list.note()
         with self._shelf.lock:
             found = [
                 ObjectInfo(name, len(stored.data), stored.modified_ms)
@@ -117,6 +123,7 @@ class MemoryStore:
         """Delete the objects."""
         checked = [checked_object_name(name) for name in names]
         check_time("delete", checked[0] if checked else "")
+        PROCESS.delete.note(count=len(checked))
         with self._shelf.lock:
             for name in checked:
                 self._shelf.folders.get(_folder_of(name), {}).pop(name, None)

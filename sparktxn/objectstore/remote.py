@@ -23,6 +23,7 @@ import fsspec
 
 from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
+from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.azure import AZURE
 from sparktxn.objectstore.cloud import Cloud, Refusal, Requests, causes
 from sparktxn.objectstore.contract import (
@@ -103,12 +104,15 @@ class RemoteStore:
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
         """Return `get` of each name, in parallel."""
         requests, keys = self._connected(), [self._key(name) for name in names]
-        return [*self._ask("read", keys, requests.get)]
+        found = [*self._ask("read", keys, requests.get)]
+        PROCESS.get.note(sum(len(data) for data in found if data is not None), count=len(found))
+        return found
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
         """Return bytes `start` to `end`, or None."""
         requests = self._connected()
         (data,) = self._ask("read", [self._key(name)], lambda key: requests.get(key, start, max(end, start + 1)))
+        PROCESS.get.note(0 if data is None else len(data))
         return data if data is None or end > start else b""
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
@@ -117,6 +121,7 @@ class RemoteStore:
         checked_data(name, data)
         check_time("create", f"{self._scheme}://{key}")
         patience = _Patience(self._clock, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
+        PROCESS.put.note(len(data))
 
         async def create() -> None:
             await self._repeated(lambda: requests.create(key, data), patience, self._may_be_sent_again)
@@ -134,6 +139,7 @@ class RemoteStore:
         """Write the object, over an older one; a store that says that this is too often is not asked again."""
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
+        PROCESS.put.note(len(data))
         self._ask("write", [key], lambda key: requests.write(key, data))
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
@@ -149,6 +155,7 @@ class RemoteStore:
         requests, keys = self._connected(), [self._key(name) for name in names]
         for first in range(0, len(keys), self._cloud.delete_batch):
             batch = keys[first : first + self._cloud.delete_batch]
+            PROCESS.delete.note()
             self._ask("delete", batch[:1], lambda _, batch=batch: requests.delete(batch))  # type: ignore[misc]
 
     def make_durable(self, name: str) -> None:
@@ -168,6 +175,7 @@ class RemoteStore:
     def _list(self, prefix: str, *, deep: bool, after: str = "") -> Iterable[ObjectInfo]:
         requests, key = self._connected(), self._base + checked_prefix(prefix)
         start = self._base + checked_object_name(after) if after else ""
+        PROCESS.list.note()
         (found,) = self._ask("list", [key], lambda key: requests.list(key, deep, start))
         asked = (info for info in found if info.name.startswith(key) and not info.name.endswith("/"))
         return (info._replace(name=info.name[len(self._base) :]) for info in asked)
@@ -265,6 +273,7 @@ class RemoteStore:
                 remaining_s = deadline.remaining_s() or 0.0
                 if remaining_s <= pause_s or not may_pass(error):
                     raise
+            PROCESS.request_retries.add()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 

@@ -15,6 +15,7 @@ from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartitio
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
+from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
 from sparktxn.producer.answers import Lookups, clock_of, own_time_s
@@ -370,7 +371,8 @@ class Producer(Lookups):
             KafkaException: test fatal(), txn_requires_abort(), retriable() in this order; retriable: call it again.
         """
         try:
-            self._transactional("commit_transaction").commit()
+            with Call(PROCESS.commit_transaction, self._clock):
+                self._transactional("commit_transaction").commit()
         finally:
             self._reports.serve()
 
@@ -378,7 +380,8 @@ class Producer(Lookups):
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         try:
-            self._transactional("abort_transaction").abort()
+            with Call(PROCESS.abort_transaction, self._clock):
+                self._transactional("abort_transaction").abort()
         finally:
             self._reports.serve()
 

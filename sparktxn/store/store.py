@@ -28,6 +28,7 @@ from sparktxn.format.schema import check_schema
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, acquired_in_time, in_time
 from sparktxn.process.dropped import give_back_later
 from sparktxn.process.fork import ForkGuard, NoCopies
@@ -512,8 +513,9 @@ class Store(NoCopies):
         if not acquired_in_time(self._committing):
             raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
         try:
-            group = None if offsets is None else self._group_offsets(offsets)
-            return self._commits.commit(segments, name, batch, on_replay_mismatch, group, expected)
+            with Call(PROCESS.store_commit, self.log.clock):
+                group = None if offsets is None else self._group_offsets(offsets)
+                return self._commits.commit(segments, name, batch, on_replay_mismatch, group, expected)
         finally:
             self._committing.release()
 

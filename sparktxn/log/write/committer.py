@@ -20,6 +20,7 @@ from sparktxn.log.write.lists import checked_list
 from sparktxn.log.write.queue import Queue, QueuedList, Ticket, Turns
 from sparktxn.log.write.slot import BACKOFF_S, Found, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
+from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Ids, is_time_up
 
@@ -78,6 +79,10 @@ class Committer:
             OutcomeUnknown, StoreUnavailable: of whatever it was working on, which may be other callers' lists.
             DamagedObject: see `Ticket.wait`.
         """
+        with Call(PROCESS.log_write, self._clock):
+            self._work_for(list_)
+
+    def _work_for(self, list_: QueuedList) -> None:
         backoff_s = BACKOFF_S
         while True:
             with self._turns.turn(list_.is_done):
@@ -92,6 +97,7 @@ class Committer:
                     if is_time_up():
                         raise self._slot.too_late(list_, failure)
             if failure is not None:
+                PROCESS.write_retries.add()
                 backoff_s = pause(self._clock, backoff_s)
         self._intents.clear()
         for work in self._after_win:

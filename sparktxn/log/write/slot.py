@@ -18,6 +18,7 @@ from sparktxn.log.follow.tail import Tail
 from sparktxn.log.write.composing import Flight
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList
+from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.process.clock import Clock, is_time_up, time_left_s
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
@@ -183,6 +184,7 @@ class Slot:
         tail.confirmed_entry = tail.entry
         won = isinstance(found, Flight)
         self._won_in_a_row = self._won_in_a_row + 1 if won and number == self._last_won + 1 else 0
+        (PROCESS.entries_won if won else PROCESS.entries_lost).add()
         if won:
             self._last_won = number
         self.probes = not won or (self._objects.probe_is_cheap and self._won_in_a_row < _LONE_AFTER)

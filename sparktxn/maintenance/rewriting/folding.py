@@ -21,6 +21,7 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
+from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import RewrittenRange
 
@@ -96,7 +97,8 @@ class Folder:
         # From one begin to the next: a long fold that was followed by a pause would make the next one longer still.
         next_s = self._now_s() + self._pause_s
         try:
-            self._is_due = not self._fold() or self._is_due
+            with Call(PROCESS.fold, self._log.clock):
+                self._is_due = not self._fold() or self._is_due
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
             # A checkpoint that comes late enough has the next fold take what is left.
             self._next_s = self._now_s() + self._repeated.failed(error)

@@ -1,0 +1,19 @@
+"""Spans of OpenTelemetry for the calls that are timed: the only module that knows its package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparktxn.errors import ConfigurationError
+
+try:
+    from opentelemetry import trace
+except ModuleNotFoundError as missing:
+    raise ConfigurationError("spans need the package 'opentelemetry-api': pip install 'sparktxn[tracing]'") from missing
+
+__all__ = ["tracer_of"]
+
+
+def tracer_of(tracer_provider: Any) -> Any:
+    """Return the tracer of this package, of the provider that is set globally if it is None."""
+    return trace.get_tracer("sparktxn", tracer_provider=tracer_provider)
