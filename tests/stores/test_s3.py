@@ -5,15 +5,12 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import closing
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
-from sparktxn.objectstore.s3 import _S3Requests
 from sparktxn.process.clock import SystemClock
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening
@@ -92,33 +89,3 @@ class TestSeaweedFS(S3Tests):
     def server(self, seaweed_server: S3Server) -> S3Server:
         seaweed_server.create_bucket(BUCKET)
         return seaweed_server
-
-
-class DirectoryBucket:
-    """Listings of a directory bucket of S3 Express, by its documented rules: no order, whole folders, from no name."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
-
-    async def _call_s3(self, method: str, *, Bucket: str, Prefix: str, Delimiter: str = "", **more: str) -> Any:
-        assert method == "list_objects_v2"
-        assert set(more) <= {"ContinuationToken"}
-        assert Prefix == "" or Prefix.endswith("/")
-        found = [name for name in self._names if name.startswith(Prefix)]
-        if Delimiter:
-            found = [name for name in found if Delimiter not in name[len(Prefix) :]]
-        first = int(more.get("ContinuationToken", 0))
-        page = [{"Key": name, "Size": 1, "LastModified": datetime.now(UTC)} for name in found[first : first + 2]]
-        token = {"NextContinuationToken": str(first + 2)} if first + 2 < len(found) else {}
-        return {"Contents": page, "IsTruncated": bool(token), **token}
-
-
-def test_a_bucket_whose_listings_have_no_order_lacks_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["_log/12", "_log/10", "_log/_checkpoints/1", "_log/2", "_log/11", "_logs/1", "other"]
-    express = DirectoryBucket([f"shop/{name}" for name in names])
-    store = Opening("s3://logs--use1-az4--x-s3/shop").open()
-    monkeypatch.setattr(store, "_connected", lambda: _S3Requests(express))
-    assert [info.name for info in store.list("_log/1")] == ["_log/10", "_log/11", "_log/12"]
-    assert [info.name for info in store.list("_log/", "_log/11")] == ["_log/12", "_log/2", "_log/_checkpoints/1"]
-    assert sorted(store.list_names("_log/", "_log/11")) == ["_log/12", "_log/2"]
-    assert sorted(info.name for info in store.list("")) == sorted(names)
