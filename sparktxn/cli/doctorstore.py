@@ -43,11 +43,11 @@ COMMITS: Final = {"put": 3_600, "list": 4_800, "get": 0}
 WAITING: Final = {"put": 0, "list": 37_000, "get": 36_000}
 """Requests of an hour in which a consumer of a group waits for records in another process, at most."""
 _PRICES: Final = {
-    "s3": ("S3 Standard", {"put": 5.0, "list": 5.0, "get": 0.4}),
-    "gs": ("Google Cloud Storage Standard", {"put": 5.0, "list": 5.0, "get": 0.4}),
-    "abfs": ("", {}),
+    "s3": ("list prices of S3 Standard", {"put": 5.0, "list": 5.0, "get": 0.4}),
+    "gs": ("list prices of Google Cloud Storage Standard", {"put": 5.0, "list": 5.0, "get": 0.4}),
+    "abfs": ("the sample prices in Azure's documentation, of the hot tier", {"put": 5.5, "list": 5.5, "get": 0.44}),
 }
-"""List prices in USD of a million requests in the cheapest regions (2026); none where regions and tiers differ much."""
+"""Prices in USD of a million requests (2026): in the cheapest regions, or a sample where list prices differ much."""
 
 
 class Check(NamedTuple):
@@ -225,15 +225,15 @@ def _scheme(objects: ObjectStore) -> str:
 
 def _requests(scheme: str) -> Check:
     """Say what requests of an hour cost; nothing is asked of the store."""
-    store, prices = _PRICES[scheme]
+    whose, prices = _PRICES[scheme]
 
     def priced(requests: Mapping[str, int]) -> str:
         counts = " and ".join(f"{count:,} {verb}s" for verb, count in requests.items() if count)
-        dollars = sum(count * prices.get(verb, 0.0) for verb, count in requests.items()) / 1_000_000
-        return f"{counts} ({dollars:.2f} USD)" if prices else counts
+        dollars = sum(count * prices[verb] for verb, count in requests.items()) / 1_000_000
+        return f"{counts} ({dollars:.2f} USD)"
 
     found = f"an hour of a commit each second takes {priced(COMMITS)}, and each waiting consumer {priced(WAITING)}"
-    return Check("requests", OK, f"{found}, at list prices of {store}" if store else found)
+    return Check("requests", OK, f"{found}, at {whose}")
 
 
 def examine(objects: ObjectStore, clock: Clock, ids: Ids) -> Iterator[Check]:

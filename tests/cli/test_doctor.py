@@ -244,7 +244,8 @@ def test_a_failed_check_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None
     ("address", "expected"),
     [
         ("s3://bucket/shop", "(0.04 USD), and each waiting consumer 37,000 lists and 36,000 gets (0.20 USD), at list"),
-        ("abfs://container/shop", "takes 3,600 puts and 4,800 lists, and each waiting consumer 37,000 lists and"),
+        ("gs://bucket/shop", "(0.20 USD), at list prices of Google Cloud Storage Standard"),
+        ("abfs://container/shop", "(0.05 USD), and each waiting consumer 37,000 lists and 36,000 gets (0.22 USD), at"),
     ],
 )
 def test_requests_are_counted_and_priced(address: str, expected: str) -> None:
