@@ -177,3 +177,15 @@ def test_internal_topics_stand_behind_one_seam() -> None:
     }
     assert known == PLACES_THAT_KNOW_INTERNAL_TOPICS
     assert len(known) <= 10
+
+
+BARE_PLACE = re.compile(r"\b(?:dict|Mapping|set|Set)\[tuple\[(?:str|int), int\]")
+PAIRS_THAT_ARE_NO_PARTITIONS = {
+    "sparktxn/maintenance/checking/segmentcheck.py": "sequences by the producer's id and epoch",
+}
+
+
+def test_a_partition_has_one_name_by_its_topics_name_and_one_by_its_id() -> None:
+    """`TopicPartitionKey` and `TopicIdPartition` of `values/fieldtypes.py`, wherever something is kept by partition."""
+    found = {name_of(path) for path in MODULES if BARE_PLACE.search(path.read_text())}
+    assert found == set(PAIRS_THAT_ARE_NO_PARTITIONS)

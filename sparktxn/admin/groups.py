@@ -23,6 +23,7 @@ from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
 __all__ = [
@@ -123,11 +124,11 @@ def _described(member: MemberState, names: dict[int, str]) -> MemberDescription:
     )
 
 
-def _places(held: Iterable[HeldPartition]) -> list[tuple[int, int]]:
+def _places(held: Iterable[HeldPartition]) -> list[TopicIdPartition]:
     return [(one.topic_id, one.partition) for one in held]
 
 
-def _partitions(places: Iterable[tuple[int, int]], names: dict[int, str]) -> list[TopicPartition]:
+def _partitions(places: Iterable[TopicIdPartition], names: dict[int, str]) -> list[TopicPartition]:
     return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)
 
 
@@ -285,7 +286,7 @@ def delete_group(log: Log, group_id: str) -> None:
     _forget(log, group_id, None)
 
 
-def _forget(log: Log, group_id: str, places: set[tuple[int, int]] | None) -> None:
+def _forget(log: Log, group_id: str, places: set[TopicIdPartition] | None) -> None:
     """Forget the group's offsets for `places`, or all of them (None); a group without members and offsets is none."""
     offsets = log.group_offsets(group_id)
     pending = [(known, one) for known in log.group_pending_offsets(group_id) for one in known.offsets]

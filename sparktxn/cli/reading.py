@@ -15,6 +15,7 @@ from sparktxn.process.clock import SystemClock
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask, end_of
 from sparktxn.store import Store, read_task
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["Start", "parse_start", "read_topics"]
 
@@ -72,8 +73,8 @@ class _Reader:
         self._isolation, self._order = how
         self._after_entry = 0
         self._to_entry: int | None = None
-        self._floors: dict[tuple[str, int], int] = {}
-        self._positions: dict[tuple[str, int], int] = {}
+        self._floors: dict[TopicPartitionKey, int] = {}
+        self._positions: dict[TopicPartitionKey, int] = {}
         self._read = partial(read_task, options=store.options)
 
     def view(self, timeout_s: float) -> ReadView:
@@ -153,7 +154,7 @@ class _Reader:
             # What is committed later may lie below what was read: only an offset that was asked for is a limit.
             self._positions = {key: self._floors.get(key, 0) for key in self._positions}
 
-    def _tasks(self, view: ReadView, key: tuple[str, int], position: int) -> Sequence[ReadTask]:
+    def _tasks(self, view: ReadView, key: TopicPartitionKey, position: int) -> Sequence[ReadTask]:
         if self._order == "commit":
             bounds = {key: (position, None)}
             return self._store.plan_commits(view, self._after_entry, to_entry=self._to_entry, bounds=bounds)

@@ -15,6 +15,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.queue import Ticket
 from sparktxn.process.clock import Deadline, is_time_up, time_left_s
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import CommittedOffset
 
 __all__ = ["GroupOffsets", "OffsetsSeen", "Speech", "Starts", "unknown_partition"]
@@ -25,7 +26,7 @@ _UNSTABLE_RETRY_S_MAX: Final = 0.5
 _COMMIT_TIMEOUT_S: Final = 60.0
 """librdkafka's socket.timeout.ms: how long an offset commit may take."""
 
-Starts = Mapping[tuple[int, int], int]
+Starts = Mapping[TopicIdPartition, int]
 """By (topic id, partition): the entry of the committed offset that a consumer has started from, 0 without one."""
 
 
@@ -45,8 +46,8 @@ class Speech(NamedTuple):
 class OffsetsSeen(NamedTuple):
     """A group's offsets as they were at one moment; `pending` is those that wait for the end of a transaction."""
 
-    committed: Mapping[tuple[int, int], CommittedOffset]
-    pending: Set[tuple[int, int]]
+    committed: Mapping[TopicIdPartition, CommittedOffset]
+    pending: Set[TopicIdPartition]
 
     def is_stable(self, topic_id: int, partition: int) -> bool:
         """Return False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
@@ -71,7 +72,7 @@ class GroupOffsets:
         self._group_id = group_id
         self._assignment = assignment
         self._speaker = speaker
-        self._answered: dict[tuple[int, int], CommittedOffset | None] = {}
+        self._answered: dict[TopicIdPartition, CommittedOffset | None] = {}
         self.owner = log.ids.token()[:_OWNER_DIGITS]
 
     def start_from(self, progress: Progress, committed: CommittedOffset | None) -> None:

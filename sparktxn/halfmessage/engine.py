@@ -38,6 +38,7 @@ from sparktxn.stage.uploading import (
 from sparktxn.state.delta import Refusal
 from sparktxn.state.settings import half_rejection
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import HalfSegment, HalfState, TopicState
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class HalfEngine:
             KafkaException: see `topic`; MSG_SIZE_TOO_LARGE.
             StoreUnavailable: the object store does not answer; nothing names what was uploaded.
         """
-        by_place: dict[tuple[str, int], list[MessageRecord]] = {}
+        by_place: dict[TopicPartitionKey, list[MessageRecord]] = {}
         topics: dict[str, TopicState] = {}
         partitions = []
         for record in records:

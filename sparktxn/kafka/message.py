@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr
 
 from sparktxn.errors import KafkaError
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import Int64, Natural
 
 __all__ = [
@@ -283,7 +284,7 @@ class TopicPartition(arguments.Checked):
         self.leader_epoch = leader_epoch
         self.error = None
 
-    def _place(self) -> tuple[str, int]:
+    def _place(self) -> TopicPartitionKey:
         return (self.topic, self.partition)
 
     def __eq__(self, other: object) -> bool:

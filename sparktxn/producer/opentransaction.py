@@ -32,6 +32,7 @@ from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.stage.pendingsegment import PendingSegment, purged
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenTransaction"]
 
-_GroupOffsets = dict[ConsumerGroupMetadata, dict[tuple[int, int], OffsetToCommit]]
+_GroupOffsets = dict[ConsumerGroupMetadata, dict[TopicIdPartition, OffsetToCommit]]
 _INIT_RETRY_S: Final = 0.02
 _ABORTED: Final = "the transaction was aborted before the record was published"
 
@@ -67,7 +68,7 @@ class OpenTransaction:
         self.needs_bump = False
         self._offsets: _GroupOffsets = {}
         self._sent_offsets: _GroupOffsets = {}
-        self._expected: dict[tuple[int, int], int] = {}
+        self._expected: dict[TopicIdPartition, int] = {}
 
     def begin(self) -> None:
         """Open the next transaction. Nothing is written."""
@@ -99,11 +100,11 @@ class OpenTransaction:
                 # Whatever that one has done, this one takes over from it.
                 continue
 
-    def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[int, int], OffsetToCommit]) -> None:
+    def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[TopicIdPartition, OffsetToCommit]) -> None:
         """Add offsets of a consumer of a group, by (topic id, partition); they leave with what is published next."""
         self._offsets = _with_offsets(self._offsets, group, offsets)
 
-    def expect(self, where: tuple[int, int], log_end_offset: int) -> int:
+    def expect(self, where: TopicIdPartition, log_end_offset: int) -> int:
         """Return where the partition must end when the transaction commits: `log_end_offset`, or what was said first.
 
         The transaction's own records do not count.
@@ -286,7 +287,7 @@ class OpenTransaction:
 
 
 def _with_offsets(
-    known: _GroupOffsets, group: ConsumerGroupMetadata, offsets: Mapping[tuple[int, int], OffsetToCommit]
+    known: _GroupOffsets, group: ConsumerGroupMetadata, offsets: Mapping[TopicIdPartition, OffsetToCommit]
 ) -> _GroupOffsets:
     """Return `known` with more offsets of one consumer of a group, which speaks with its newest metadata.
 

@@ -18,6 +18,7 @@ from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline,
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
+from sparktxn.values.fieldtypes import TopicIdPartition
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -41,7 +42,7 @@ class Outbox(TransactionWriter):
         self._before_count = 0
         self.dropped_records = 0
         """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""
-        self.published_records: dict[tuple[int, int], int] = {}
+        self.published_records: dict[TopicIdPartition, int] = {}
         """Records that flush() has published, by (topic id, partition); a transaction empties it when it begins."""
 
     @contextmanager

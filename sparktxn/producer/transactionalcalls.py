@@ -33,6 +33,7 @@ from sparktxn.producer.states import ProducerStates, TransactionState
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Transactions:
             # flush() and poll() return how much is left, never an error: reports carry it, and the state keeps it.
             return
 
-    def _offset(self, position: TopicPartition, started_from: Mapping[tuple[int, int], int]) -> OffsetToCommit:
+    def _offset(self, position: TopicPartition, started_from: Mapping[TopicIdPartition, int]) -> OffsetToCommit:
         leader_epoch = -1 if position.leader_epoch is None else position.leader_epoch
         where = (self._existing(position.topic, position.partition, "offsets name"), position.partition)
         return OffsetToCommit(*where, position.offset, position.metadata, leader_epoch, started_from.get(where, -1))

@@ -29,6 +29,7 @@ from sparktxn.scan.plan import (
 )
 from sparktxn.state.transactions.committedentry import CommittedRanges
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
     "plan_commits",
 ]
 
-Bounds = Mapping[tuple[str, int], tuple[int, int | None]]
+Bounds = Mapping[TopicPartitionKey, tuple[int, int | None]]
 """By (topic, partition), the least offset to read and the one after the greatest, None for no limit."""
 
 
@@ -120,7 +121,7 @@ def _may_name(run: ManifestRef, after_entry: int, to_entry: int, committed: Sequ
     )
 
 
-def checked_bounds(view: ReadView, bounds: object) -> dict[tuple[str, int], tuple[int, int | None]]:
+def checked_bounds(view: ReadView, bounds: object) -> dict[TopicPartitionKey, tuple[int, int | None]]:
     """Return the bounds that a caller passes; None means all partitions of the view, whole.
 
     Raises:

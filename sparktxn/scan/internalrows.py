@@ -26,6 +26,7 @@ from sparktxn.state.internal import (
     first_offset,
 )
 from sparktxn.state.recording import HistoryChange
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     CommittedOffset,
     HalfOutcome,
@@ -210,7 +211,7 @@ def _member_row(change: HistoryChange, found: EntryHistory) -> Row:
     return row
 
 
-def _partitions(places: Iterable[tuple[int, int]], found: EntryHistory) -> list[Row]:
+def _partitions(places: Iterable[TopicIdPartition], found: EntryHistory) -> list[Row]:
     return [{"topic": found.topic_names.get(topic_id), "partition": partition} for topic_id, partition in places]
 
 

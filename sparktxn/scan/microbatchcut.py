@@ -10,6 +10,7 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import Bounds, checked_bounds, checked_end, pieces_between
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
 __all__ = ["CommitCut", "commit_cut", "compacted_entry"]
@@ -26,7 +27,7 @@ class CommitCut(NamedTuple):
     entry: int
     rows: int
     size_bytes: int
-    unread: dict[tuple[str, int], int]
+    unread: dict[TopicPartitionKey, int]
     transactions: int = 0
     oldest_ms: int | None = None
 

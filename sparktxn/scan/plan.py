@@ -43,6 +43,7 @@ from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import OFFSET, TIMESTAMP, metadata_names, output_schema, reserved_name
 from sparktxn.scan.conditions import Condition
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
 __all__ = [
@@ -307,7 +308,7 @@ def plan_ranges(
     objects: ObjectStore,
     uri: str,
     view: ReadView,
-    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    ranges: Mapping[TopicPartitionKey, tuple[int, int]],
     *,
     isolation: Isolation = "read_committed",
     columns: Sequence[str] | None = None,
@@ -348,15 +349,15 @@ def plan_ranges(
     return tasks
 
 
-def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> int:
+def rows_at_most(view: ReadView, ranges: Mapping[TopicPartitionKey, tuple[int, int]]) -> int:
     """Return about how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
     arguments.instance("view", view, ReadView)
     return sum(view.partitions[key].rows_at_most(*bounds) for key, bounds in checked_ranges(view, ranges).items())
 
 
 def ranges_within(
-    view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]], rows_max: int
-) -> dict[tuple[str, int], tuple[int, int]]:
+    view: ReadView, ranges: Mapping[TopicPartitionKey, tuple[int, int]], rows_max: int
+) -> dict[TopicPartitionKey, tuple[int, int]]:
     """Return the beginnings of `ranges` that hold at most about `rows_max` rows: offsets are counted, not records.
 
     The limit is shared out in proportion to what each partition has, as Kafka's connector does. Of an internal topic a
@@ -372,7 +373,7 @@ def ranges_within(
     }
 
 
-def by_partition(name: str, given: object) -> dict[tuple[str, int], Any]:
+def by_partition(name: str, given: object) -> dict[TopicPartitionKey, Any]:
     """Return what a caller passes as the argument `name`: a mapping by (topic, partition).
 
     Raises:
@@ -380,7 +381,7 @@ def by_partition(name: str, given: object) -> dict[tuple[str, int], Any]:
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"{name} is {arguments.described(given)}: expected a dict by (topic, partition)")
-    checked: dict[tuple[str, int], Any] = {}
+    checked: dict[TopicPartitionKey, Any] = {}
     for key, value in given.items():
         if not isinstance(key, tuple) or len(key) != 2:
             raise TypeError(f"a key of {name} is {arguments.described(key)}: expected (topic, partition)")
@@ -389,7 +390,7 @@ def by_partition(name: str, given: object) -> dict[tuple[str, int], Any]:
     return checked
 
 
-def checked_ranges(view: ReadView, ranges: object) -> dict[tuple[str, int], tuple[int, int]]:
+def checked_ranges(view: ReadView, ranges: object) -> dict[TopicPartitionKey, tuple[int, int]]:
     """Return the ranges of offsets that a caller passes as `ranges`.
 
     Raises:

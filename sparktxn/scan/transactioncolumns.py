@@ -11,6 +11,7 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.columns import TRANSACTIONAL_ID, metadata_names, reserved_name
 from sparktxn.scan.plan import ReadTask
 from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import NO_TRANSACTION, TransactionState
 
 __all__ = ["committed_ranges", "transactional_ids_of", "with_metadata"]
@@ -41,7 +42,7 @@ def with_metadata(view: ReadView, tasks: Sequence[ReadTask], log: Known) -> list
     Tasks that ask for none are returned as they are. Transactional ids are those that `log` knows, which is asked only
     if a task needs them.
     """
-    ranges: dict[tuple[str, int], CommittedRanges] = {}
+    ranges: dict[TopicPartitionKey, CommittedRanges] = {}
     known: Mapping[int, str] | None = None
     completed = []
     for task in tasks:

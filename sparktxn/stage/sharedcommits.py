@@ -18,6 +18,7 @@ from sparktxn.stage.pendingcommits import Contents, Expectations, PendingCommit,
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity
 from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch, TransactionStatus
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class SharedCommits:
         self._pending.transactions.take_identity(identity, self._sequences(staged, identity))
         return TransactionIdentity(SHARED_ID, state.producer_id, state.producer_epoch, state.transaction + 1)
 
-    def _sequences(self, staged: Sequence[StagedSegment], identity: ProducerIdAndEpoch) -> dict[tuple[int, int], int]:
+    def _sequences(self, staged: Sequence[StagedSegment], identity: ProducerIdAndEpoch) -> dict[TopicIdPartition, int]:
         """Return the next sequence of each partition in which the producer is known under its current epoch."""
         known = [self._log.producer(*where, identity.producer_id) for where in _rows_by_partition(staged)]
         return {
@@ -162,8 +163,8 @@ class SharedCommits:
             logger.debug("producer %d is not forgotten yet: %s", producer_id, error)
 
 
-def _rows_by_partition(staged: Sequence[StagedSegment]) -> dict[tuple[int, int], int]:
-    rows: dict[tuple[int, int], int] = {}
+def _rows_by_partition(staged: Sequence[StagedSegment]) -> dict[TopicIdPartition, int]:
+    rows: dict[TopicIdPartition, int] = {}
     for segment in staged:
         where = (segment.topic_id, segment.partition)
         rows[where] = rows.get(where, 0) + segment.record_count

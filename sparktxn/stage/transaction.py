@@ -16,6 +16,7 @@ from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, InitProducerId
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["NO_IDENTITY", "TransactionIdentity", "TransactionWriter"]
 
 NO_IDENTITY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
-_Sequences = dict[tuple[int, int], int]
+_Sequences = dict[TopicIdPartition, int]
 
 
 class TransactionIdentity(Struct, frozen=True):
@@ -68,7 +69,7 @@ class TransactionWriter:
         self.identity = NO_IDENTITY
 
     def take_identity(
-        self, identity: ProducerIdAndEpoch, sequences: Mapping[tuple[int, int], int] = MappingProxyType({})
+        self, identity: ProducerIdAndEpoch, sequences: Mapping[TopicIdPartition, int] = MappingProxyType({})
     ) -> None:
         """Go on under another producer id or epoch, at the next sequences by (topic id, partition); 0 where none is."""
         self.identity = identity

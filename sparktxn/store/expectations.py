@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.log.log import Log
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
 __all__ = ["expectations"]
 
 
-def expectations(log: Log, expect: Mapping[tuple[str, int], int] | None) -> tuple[tuple[int, int, int], ...]:
+def expectations(log: Log, expect: Mapping[TopicPartitionKey, int] | None) -> tuple[tuple[int, int, int], ...]:
     """Return argument `expect`, log end offsets by (topic, partition), as (topic id, partition, log end offset) each.
 
     Raises:

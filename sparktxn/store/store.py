@@ -469,7 +469,7 @@ class Store(NoCopies):
         sink: SinkCommit | None = None,
         on_replay_mismatch: OnReplayMismatch = "fail",
         offsets: ConsumerGroupTopicPartitions | None = None,
-        expect: Mapping[tuple[str, int], int] | None = None,
+        expect: Mapping[TopicPartitionKey, int] | None = None,
         timeout_s: float | None = None,
     ) -> CommitResult:
         """Commit staged segments as one transaction: all are visible from one entry on, or none ever.

@@ -22,6 +22,7 @@ from sparktxn.store import Store, read_task
 from sparktxn.transfer.exportfolder import ExportFolder
 from sparktxn.transfer.filewriting import FORMATS, FileWriter
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
 __all__ = ["FORMATS", "ExportReport", "export_topic"]
@@ -149,14 +150,14 @@ def _partition_column(topic: TopicState) -> str:
     return PARTITION_COLUMN if PARTITION in own else PARTITION
 
 
-def _place(task: ReadTask) -> tuple[int, int]:
+def _place(task: ReadTask) -> TopicIdPartition:
     return task.partition, task.start_offset
 
 
 def _bounds(
     view: ReadView, topic: str, offsets: Mapping[int, tuple[int, int | None]]
-) -> dict[tuple[str, int], tuple[int, int | None]]:
-    found: dict[tuple[str, int], tuple[int, int | None]] = {}
+) -> dict[TopicPartitionKey, tuple[int, int | None]]:
+    found: dict[TopicPartitionKey, tuple[int, int | None]] = {}
     for partition, given in arguments.instance("offsets", offsets, Mapping).items():
         if not isinstance(given, tuple) or len(given) != _BOUNDS:
             raise TypeError(

@@ -62,7 +62,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_view: ReadView | None = None
         self._clock = clock or SystemClock()
         self._pace = Pace(options.trigger, self._clock)
-        self._lost: set[tuple[str, int]] = set()
+        self._lost: set[TopicPartitionKey] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_view": None, "_last_view": None}

@@ -18,6 +18,7 @@ from sparktxn.cli.verb import Order, option, verb
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["app"]
 
@@ -165,7 +166,7 @@ def _print(
 ) -> None:
     """Print up to `count` records. What has been printed and flushed is stored for the group's next commit."""
     out = sys.stdout.buffer
-    printed: dict[tuple[str, int], int] = {}
+    printed: dict[TopicPartitionKey, int] = {}
     left, waiting = count, 0
 
     def flush() -> None:

@@ -16,6 +16,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.groups import ConsumerGroupState, MemberDescription
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.process.clock import SystemClock
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["app"]
 
@@ -199,7 +200,7 @@ def reset(
         session.out.remark("nothing was changed: add --apply to set these offsets")
 
 
-def _places(session: Session, text: str) -> list[tuple[str, int]]:
+def _places(session: Session, text: str) -> list[TopicPartitionKey]:
     """Return the partitions that ``topic`` or ``topic:0,2`` names."""
     topic, colon, numbers = text.partition(":")
     count = session.store().view([topic], timeout_s=session.timeout_s).topics[topic].partition_count
@@ -216,13 +217,13 @@ def _places(session: Session, text: str) -> list[tuple[str, int]]:
 
 def _moves(
     admin: AdminClient,
-    places: Iterable[tuple[str, int]],
-    current: dict[tuple[str, int], int],
+    places: Iterable[TopicPartitionKey],
+    current: dict[TopicPartitionKey, int],
     target: str,
     value: Any,
     timeout_s: float,
 ) -> Iterable[dict[str, Any]]:
-    def offsets(spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    def offsets(spec: OffsetSpec) -> dict[TopicPartitionKey, int]:
         asked = {TopicPartition(*place): spec for place in places}
         answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s)
         return {(key.topic, key.partition): future.result().offset for key, future in answers.items()}

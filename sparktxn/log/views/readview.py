@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from sparktxn.state.delta import ReadState
 from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.notebooks import html_table
 from sparktxn.values.structs import (
     AbortedTransaction,
@@ -79,7 +80,7 @@ class ReadView(Struct, frozen=True):
     entry: int
     timestamp_ms: int
     topics: dict[str, TopicState]
-    partitions: dict[tuple[str, int], PartitionView]
+    partitions: dict[TopicPartitionKey, PartitionView]
 
     def _repr_html_(self) -> str:
         columns = ("topic", "partition", "log start offset", "last stable offset", "log end offset")
@@ -98,7 +99,7 @@ def capture_view(
     `base_entry` is the checkpoint that names all of its sealed runs.
     """
     named: dict[str, TopicState] = {}
-    partitions: dict[tuple[str, int], PartitionView] = {}
+    partitions: dict[TopicPartitionKey, PartitionView] = {}
     for topic in topics:
         named[topic.name] = topic
         for number in range(topic.partition_count):

@@ -9,6 +9,7 @@ from msgspec import Struct
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.known import topics_of
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, partition_at
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import PartitionState, StateRecord, TopicState
 
 __all__ = ["Snapshot", "take_snapshot"]
@@ -23,7 +24,7 @@ class Snapshot(Struct, frozen=True):
     entry: int
     timestamp_ms: int
     topics: dict[int, TopicState]
-    partitions: dict[tuple[int, int], PartitionState]
+    partitions: dict[TopicIdPartition, PartitionState]
     records: tuple[StateRecord, ...]
 
 

@@ -19,6 +19,7 @@ from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.state.transactions.producers import SEQUENCE_MAX, next_sequence
+from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
 
 __all__ = [
@@ -33,8 +34,6 @@ __all__ = [
     "stored_segment",
     "tasks_of",
 ]
-
-Columns = tuple[tuple[str, str, bool], ...] | None
 
 _TASK_BYTES: Final = 128 * 1024 * 1024
 _TASK_SEGMENTS: Final = 1_000
@@ -94,7 +93,7 @@ class SegmentsToCheck(Struct, frozen=True):
     """
 
     store_uri: str
-    schema: Columns
+    schema: Columns | None
     segments: tuple[StoredSegment, ...]
     older: tuple[ObjectToCopy, ...] = ()
 
@@ -146,7 +145,7 @@ def _stored(
     )
 
 
-def tasks_of(store_uri: str, schema: Columns, segments: Iterable[StoredSegment]) -> Iterator[SegmentsToCheck]:
+def tasks_of(store_uri: str, schema: Columns | None, segments: Iterable[StoredSegment]) -> Iterator[SegmentsToCheck]:
     """Yield `segments` in tasks of about one size; those of one file that follow each other are in one task."""
     for some in _packed((file, file[0].size_bytes) for file in _by_file(segments)):
         yield SegmentsToCheck(store_uri, schema, tuple(some))

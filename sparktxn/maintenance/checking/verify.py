@@ -55,6 +55,7 @@ from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     HalfState,
     ManifestRef,
@@ -508,7 +509,7 @@ def _records(replay: Replay, prefix: str, kind: type[Any]) -> Iterator[Any]:
         yield from (record for record in replay.parts.part(part).values() if isinstance(record, kind))
 
 
-def _is_named(marks: Marks, where: tuple[int, int], rest: str) -> bool:
+def _is_named(marks: Marks, where: TopicIdPartition, rest: str) -> bool:
     run = names.parse_sealed_folder(rest)
     if run is not None:
         return run in marks.runs.get(where, ())

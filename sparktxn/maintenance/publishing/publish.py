@@ -30,6 +30,7 @@ from sparktxn.process.clock import Clock, in_time
 from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import PublishedPlaces, TableState, TopicState
 
 __all__ = ["PublishJob", "PublishReport", "PublishedTable", "publish_tables"]
@@ -128,7 +129,7 @@ class _Known(Struct):
 
     topics: dict[int, TopicState]
     tables: dict[int, TableState]
-    places: dict[tuple[int, int], PublishedPlaces]
+    places: dict[TopicIdPartition, PublishedPlaces]
     features: Sequence[str]
     copied_entry: int
     """Entries up to it are those of the store that this one is a copy of; 0 if it is none."""

@@ -10,7 +10,7 @@ from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import committed_between
 from sparktxn.scan.tablefiles import cut_files, new_ranges, without_offsets
-from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import PublishedPlaces, SegmentRef
 
 __all__ = ["places_of", "plan_unpublished"]
@@ -27,7 +27,7 @@ def plan_unpublished(
     objects: ObjectStore,
     view: ReadView,
     after: Mapping[int, int],
-    published: Mapping[tuple[int, int], PublishedPlaces],
+    published: Mapping[TopicIdPartition, PublishedPlaces],
     settings: RewriteSettings,
 ) -> Iterator[RewriteTask]:
     """Yield the tasks that write what a version of the view lacks: committed records in no merged file, and cut files.

@@ -26,6 +26,7 @@ from sparktxn.store import Store
 from sparktxn.store.memberexpiry import Overdue as OverdueMember
 from sparktxn.store.memberexpiry import overdue_members, propose_expiry
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     CommittedOffset,
     PartitionSegments,
@@ -255,7 +256,7 @@ class _Round:
         Times of records are the application's, and say nothing. Producers of partitions that do not exist any more are
         of no use.
         """
-        by_partition: dict[tuple[int, int], list[ProducerState]] = defaultdict(list)
+        by_partition: dict[TopicIdPartition, list[ProducerState]] = defaultdict(list)
         for producer in self._log.all_producers():
             by_partition[producer.topic_id, producer.partition].append(producer)
         idle: IdleFrom | None = None
@@ -279,7 +280,7 @@ class _Round:
 
     def _offsets_left_behind(self) -> list[Command]:
         """Return committed offsets in partitions that do not exist any more."""
-        exists: dict[tuple[int, int], bool] = {}
+        exists: dict[TopicIdPartition, bool] = {}
         by_group: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for offset in self._log.committed_offsets():
             where = (offset.topic_id, offset.partition)

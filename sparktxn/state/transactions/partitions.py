@@ -18,6 +18,7 @@ from sparktxn.state.transactions import producers
 from sparktxn.state.transactions.laststable import stable_end
 from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX, is_epoch
 from sparktxn.state.transactions.transactions import Begun, join_transaction
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     NO_TRANSACTION,
     AbortedTransaction,
@@ -259,7 +260,7 @@ def _store(
 
 
 def end_partition(
-    delta: Delta, where: tuple[int, int], transaction: TransactionState, committed: bool, context: Context
+    delta: Delta, where: TopicIdPartition, transaction: TransactionState, committed: bool, context: Context
 ) -> None:
     """End a transaction in one partition: one offset for the control record, and a committed or an aborted range.
 
