@@ -28,6 +28,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import total_ordering
 from operator import index
 from typing import Any, Final
 
@@ -198,6 +199,7 @@ _REASON_MAX: Final = 4_000
 """Characters: a reason may repeat what a caller has passed."""
 
 
+@total_ordering
 class KafkaError(Exception, metaclass=_KafkaErrorCodes):
     """One error with librdkafka's numeric code and its three flags.
 
@@ -253,18 +255,6 @@ class KafkaError(Exception, metaclass=_KafkaErrorCodes):
     def __lt__(self, other: object) -> bool:
         code = _code_of(other)
         return NotImplemented if code is None else self._code < code
-
-    def __le__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code <= code
-
-    def __gt__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code > code
-
-    def __ge__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code >= code
 
     def __hash__(self) -> int:
         return hash(self._code)

@@ -35,12 +35,18 @@ __all__ = [
 class ClientException(KafkaException):
     """RocketMQ 5's base of all errors: a message, and RocketMQ's code."""
 
-    default_code: ClassVar[int] = 50_001
-    kafka_code: ClassVar[int] = ErrorCode.LOCAL_FAIL
+    _default_code: ClassVar[int] = 50_001
+    _kafka_code: ClassVar[int] = ErrorCode.LOCAL_FAIL
+
+    def __init_subclass__(cls, *, code: int | None = None, kafka: int | None = None) -> None:
+        """Give a kind of error RocketMQ's code for it, and Kafka's; else it has its base's."""
+        super().__init_subclass__()
+        cls._default_code = cls._default_code if code is None else code
+        cls._kafka_code = cls._kafka_code if kafka is None else kafka
 
     def __init__(self, message: str, code: int | None = None) -> None:
-        super().__init__(KafkaError(self.kafka_code, message))
-        self.code = self.default_code if code is None else code
+        super().__init__(KafkaError(self._kafka_code, message))
+        self.code = self._default_code if code is None else code
 
     @property
     def message(self) -> str:
@@ -54,73 +60,44 @@ class ClientException(KafkaException):
         return (type(self), (self.error.str(), self.code))
 
 
-class BadRequestException(ClientException):
+class BadRequestException(ClientException, code=40_000, kafka=ErrorCode.INVALID_REQUEST):
     """The store refuses the request: of a settlement, the half message was settled otherwise."""
 
-    default_code = 40_000
-    kafka_code = ErrorCode.INVALID_REQUEST
 
-
-class ForbiddenException(ClientException):
+class ForbiddenException(ClientException, code=40_300, kafka=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
     """The topic, or the client's settings, take no half messages."""
 
-    default_code = 40_300
-    kafka_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-
-class NotFoundException(ClientException):
+class NotFoundException(ClientException, code=40_400, kafka=ErrorCode.LOCAL_UNKNOWN_TOPIC):
     """The topic, or the half message, does not exist."""
 
-    default_code = 40_400
-    kafka_code = ErrorCode.LOCAL_UNKNOWN_TOPIC
 
-
-class PayloadTooLargeException(ClientException):
+class PayloadTooLargeException(ClientException, code=41_300, kafka=ErrorCode.MESSAGE_TOO_LARGE):
     """The body is too large."""
 
-    default_code = 41_300
-    kafka_code = ErrorCode.MESSAGE_TOO_LARGE
 
-
-class PayloadEmptyException(ClientException):
+class PayloadEmptyException(ClientException, code=40_012, kafka=ErrorCode.LOCAL_INVALID_ARG):
     """The message has no body."""
 
-    default_code = 40_012
-    kafka_code = ErrorCode.LOCAL_INVALID_ARG
 
-
-class InternalErrorException(ClientException):
+class InternalErrorException(ClientException, code=50_001, kafka=ErrorCode.LOCAL_FAIL):
     """The store cannot be read or written."""
 
-    default_code = 50_001
 
-
-class ProxyTimeoutException(ClientException):
+class ProxyTimeoutException(ClientException, code=50_400, kafka=ErrorCode.LOCAL_TIMED_OUT):
     """The store did not answer in time: the request may have taken effect; make it again."""
 
-    default_code = 50_400
-    kafka_code = ErrorCode.LOCAL_TIMED_OUT
 
-
-class UnsupportedException(ClientException):
+class UnsupportedException(ClientException, code=50_501, kafka=ErrorCode.UNSUPPORTED_VERSION):
     """This version cannot do what was asked for."""
 
-    default_code = 50_501
-    kafka_code = ErrorCode.UNSUPPORTED_VERSION
 
-
-class IllegalArgumentException(ClientException, ValueError):
+class IllegalArgumentException(ClientException, ValueError, code=40_010, kafka=ErrorCode.LOCAL_INVALID_ARG):
     """An argument, or the order of calls, is wrong; nothing was written."""
 
-    default_code = 40_010
-    kafka_code = ErrorCode.LOCAL_INVALID_ARG
 
-
-class IllegalStateException(ClientException):
+class IllegalStateException(ClientException, code=40_011, kafka=ErrorCode.LOCAL_STATE):
     """The client is not started, or is shut down."""
-
-    default_code = 40_011
-    kafka_code = ErrorCode.LOCAL_STATE
 
 
 _BY_CODE: Final[dict[int, type[ClientException]]] = {
