@@ -14,50 +14,17 @@ from sparktxn.compat import clients
 __all__ = ["REPLACED", "WITHOUT_PACKAGE"]
 
 _MODEL: Final = (
-    "AcknowledgeType",
-    "ConsumerGroupState",
-    "ConsumerGroupTopicPartitions",
-    "ConsumerGroupType",
-    "ElectionType",
-    "IsolationLevel",
-    "Messages",
-    "Node",
-    "TopicCollection",
-    "TopicPartitionInfo",
+    "AcknowledgeType ConsumerGroupState ConsumerGroupTopicPartitions ConsumerGroupType ElectionType "
+    "IsolationLevel Messages Node TopicCollection TopicPartitionInfo"
 )
 _COMPILED: Final = (
-    "OFFSET_BEGINNING",
-    "OFFSET_END",
-    "OFFSET_INVALID",
-    "OFFSET_STORED",
-    "TIMESTAMP_CREATE_TIME",
-    "TIMESTAMP_LOG_APPEND_TIME",
-    "TIMESTAMP_NOT_AVAILABLE",
-    "ConcurrentModificationException",
-    "IllegalStateException",
-    "KafkaError",
-    "KafkaException",
-    "Message",
-    "ShareConsumer",
-    "TopicPartition",
-    "Uuid",
-    "consistent",
-    "fnv1a",
-    "libversion",
-    "murmur2",
-    "version",
+    "OFFSET_BEGINNING OFFSET_END OFFSET_INVALID OFFSET_STORED TIMESTAMP_CREATE_TIME TIMESTAMP_LOG_APPEND_TIME "
+    "TIMESTAMP_NOT_AVAILABLE ConcurrentModificationException IllegalStateException KafkaError KafkaException "
+    "Message ShareConsumer TopicPartition Uuid consistent fnv1a libversion murmur2 version"
 )
 _ERRORS: Final = (
-    "ConsumeError",
-    "KafkaError",
-    "KafkaException",
-    "KeyDeserializationError",
-    "KeySerializationError",
-    "Message",
-    "ProduceError",
-    "SerializationError",
-    "ValueDeserializationError",
-    "ValueSerializationError",
+    "ConsumeError KafkaError KafkaException KeyDeserializationError KeySerializationError Message ProduceError "
+    "SerializationError ValueDeserializationError ValueSerializationError"
 )
 _ENUMERATIONS: Final[dict[str, type[Enum]]] = {
     "ACL_OPERATION": admin.AclOperation,
@@ -86,8 +53,8 @@ def _constants() -> dict[str, int]:
     return found
 
 
-def _own(names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(sparktxn, name) for name in names}
+def _own(names: str) -> dict[str, Any]:
+    return {name: getattr(sparktxn, name) for name in names.split()}
 
 
 def _compiled() -> dict[str, Any]:
