@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted
-from sparktxn.errors import ConfigurationError, ErrorCode, ViewExpired
+from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
@@ -29,12 +29,12 @@ from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_new
 from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
 from sparktxn.maintenance.rewriting.rewritecommand import (
     Place,
-    added,
+    carried_out,
     foreseen,
     in_attempts,
     put_into_effect,
     replacement,
-    rest_is_lost,
+    until_time_is_up,
 )
 from sparktxn.maintenance.taskrunning import in_other_processes
 from sparktxn.process.clock import in_time, is_time_up
@@ -119,13 +119,8 @@ def compact(
         return foreseen(report, _planned(log, parsed), "partitions")
 
     def once(report: CompactReport) -> CompactReport:
-        tasks = _planned(log, parsed)
-        try:
-            for done in _done(log, tasks, run, store.options):
-                report = added(report, unresolved=1) if done is None else _applied(log, done, report)
-        except ViewExpired as expired:
-            return rest_is_lost(report, expired)
-        return report
+        results = _done(log, _planned(log, parsed), run, store.options)
+        return carried_out(results, partial(_applied, log), report)
 
     return in_attempts(report, once)
 
@@ -198,10 +193,7 @@ def apply_compact(
     """
     log = arguments.instance("store", store, Store).log
     items = arguments.items("compacted", compacted, CompactedFiles)
-    report = CompactReport(dry_run=False)
-    for item in items:
-        report = added(report, unresolved=1) if is_time_up() else _applied(log, item, report)
-    return report
+    return carried_out(until_time_is_up(items), partial(_applied, log), CompactReport(dry_run=False))
 
 
 def _applied(log: Log, done: CompactedFiles, report: CompactReport) -> CompactReport:

@@ -25,12 +25,12 @@ from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.maintenance.rewriting.rewritecommand import (
     Place,
-    added,
+    carried_out,
     foreseen,
     in_attempts,
     put_into_effect,
     replacement,
-    rest_is_lost,
+    until_time_is_up,
 )
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
@@ -152,23 +152,30 @@ def do_tasks(
 
 
 def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteReport:
+    return carried_out(_joined(results), partial(_applied, log), report)
+
+
+def _joined(results: _Results) -> Iterator[list[RewrittenFiles] | None]:
+    """Yield the results that follow each other without a gap together: one entry names them all."""
     waiting: list[RewrittenFiles] = []
     try:
         for done, ends_here in results:
             if done is None:
-                report = added(report, unresolved=1)
+                yield None
                 continue
             if waiting and not _may_join(waiting, done):
-                report = _applied(log, waiting, report)
+                yield waiting
                 waiting = []
             waiting.append(done)
             if ends_here:
-                report = _applied(log, waiting, report)
+                yield waiting
                 waiting = []
-    except ViewExpired as expired:
-        # Tasks are planned one after the other: what is left of this plan is planned again.
-        report = rest_is_lost(report, expired)
-    return _applied(log, waiting, report) if waiting else report
+    except ViewExpired:
+        if waiting:
+            yield waiting
+        raise
+    if waiting:
+        yield waiting
 
 
 def _one_by_one(
@@ -237,22 +244,8 @@ def apply_rewrite(
     """
     log = arguments.instance("store", store, Store).log
     items = arguments.items("rewritten", rewritten, RewrittenFiles)
-    report = RewriteReport(dry_run=False)
-    for joined in _joined(items):
-        report = added(report, unresolved=1) if is_time_up() else _applied(log, joined, report)
-    return report
-
-
-def _joined(rewritten: Iterable[RewrittenFiles]) -> Iterator[list[RewrittenFiles]]:
-    """Yield the results that follow each other without a gap together: one entry names them all."""
-    waiting: list[RewrittenFiles] = []
-    for item in sorted(rewritten, key=_place):
-        if waiting and not _may_join(waiting, item):
-            yield waiting
-            waiting = []
-        waiting.append(item)
-    if waiting:
-        yield waiting
+    results = ((item, False) for item in sorted(items, key=_place))
+    return carried_out(until_time_is_up(_joined(results)), partial(_applied, log), RewriteReport(dry_run=False))
 
 
 def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:

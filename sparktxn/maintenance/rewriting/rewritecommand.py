@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -22,10 +22,12 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import is_time_up
 from sparktxn.values.structs import Compaction, ManifestRef, SegmentRef
 
-__all__ = ["Place", "added", "foreseen", "in_attempts", "put_into_effect", "replacement", "rest_is_lost"]
+__all__ = ["Place", "carried_out", "foreseen", "in_attempts", "put_into_effect", "replacement", "until_time_is_up"]
 
 Report = TypeVar("Report", bound=Any)
 """A `RewriteReport` or a `CompactReport`."""
+
+Result = TypeVar("Result")
 
 
 class Place(NamedTuple):
@@ -112,15 +114,15 @@ def put_into_effect(
     try:
         log.submit(make())
     except CommandRefused as refused:
-        return added(report, lost=(LostRace(about, refused.error.str()),))
+        return _added(report, lost=(LostRace(about, refused.error.str()),))
     except OutcomeUnknown:
-        return added(report, unresolved=1)
+        return _added(report, unresolved=1)
     except StoreUnavailable:
         if not is_time_up():
             raise
-        return added(report, unresolved=1)
+        return _added(report, unresolved=1)
     sizes = {segment.name: segment.size_bytes for each in files for segment in each.segments}
-    return added(
+    return _added(
         report,
         segment_files=sum(each.replaced_files for each in files),
         size_bytes=sum(each.replaced_bytes for each in files),
@@ -143,19 +145,36 @@ def in_attempts(report: Report, work: Callable[[Report], Report]) -> Report:
     return report
 
 
-def rest_is_lost(report: Report, expired: ViewExpired) -> Report:
-    """Return the report of a plan whose view a vacuum has passed."""
-    return added(report, lost=(LostRace("what is left of the plan", str(expired)),))
+def carried_out(results: Iterable[Result | None], put: Callable[[Result, Report], Report], report: Report) -> Report:
+    """Put what tasks have made into effect, one result after the other, and return the report of all.
+
+    Args:
+        results: None for what was not begun. A ViewExpired says that a vacuum has passed the view of the plan.
+        put: puts a result into effect, and returns the report with what came of it.
+        report: what was done before.
+    """
+    try:
+        for result in results:
+            report = _added(report, unresolved=1) if result is None else put(result, report)
+    except ViewExpired as expired:
+        # Tasks are planned one after the other: what is left of this plan is planned again.
+        report = _added(report, lost=(LostRace("what is left of the plan", str(expired)),))
+    return report
+
+
+def until_time_is_up(results: Iterable[Result]) -> Iterator[Result | None]:
+    """Yield results up to the caller's deadline, and None for each of the others."""
+    return (None if is_time_up() else result for result in results)
 
 
 def foreseen(report: Report, tasks: Iterable[RewriteTask | CompactTask], count: str) -> Report:
     """Return the report of a dry run, in which each task is one more of what `count` names."""
     for task in tasks:
         files = {"segment_files": task.files, "size_bytes": task.size_bytes, "aborted_records": task.aborted_records}
-        report = added(report, **files, **{count: 1})
+        report = _added(report, **files, **{count: 1})
     return report
 
 
-def added(report: Report, **more: Any) -> Report:
+def _added(report: Report, **more: Any) -> Report:
     """Return the report with more of what it counts, or lists."""
     return replace(report, **{name: getattr(report, name) + each for name, each in more.items()})
