@@ -54,7 +54,9 @@ class ConsumerSettings(ClientSettings):
     client = "consumer"
     required = MappingProxyType({"group.id": "the consumer group's name"})
 
-    client_id: str = setting("client.id", "rdkafka", text, "The client's name, which describe_consumer_groups shows.")
+    client_id: str = setting(
+        "client.id", "sparktxn-consumer", text, "The client's name, which describe_consumer_groups shows."
+    )
     group_id: str = setting(
         "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
     )

@@ -54,7 +54,7 @@ class ProducerSettings(ClientSettings):
 
     client = "producer"
 
-    client_id: str = setting("client.id", "rdkafka", text, "The client's name, for its own log lines.")
+    client_id: str = setting("client.id", "sparktxn-producer", text, "The client's name, for its own log lines.")
     transactional_id: str | None = setting(
         "transactional.id",
         "",

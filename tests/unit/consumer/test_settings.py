@@ -8,6 +8,7 @@ import pytest
 
 from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.kafka.settings.producer import ProducerSettings
 from tests.each import each
 
 REQUIRED = {"bootstrap.servers": "/data/log", "group.id": "g"}
@@ -27,6 +28,11 @@ def test_the_defaults_are_librdkafkas() -> None:
     assert settings.session_timeout_ms == 45_000
     assert settings.max_poll_interval_ms == 300_000
     assert settings.is_classic
+
+
+def test_a_client_without_a_name_is_named_by_what_it_is() -> None:
+    assert ConsumerSettings.parse(REQUIRED).client_id == "sparktxn-consumer"
+    assert ProducerSettings.parse({"bootstrap.servers": "/data/log"}).client_id == "sparktxn-producer"
 
 
 def test_heartbeats_are_rarer_than_librdkafkas() -> None:
