@@ -6,11 +6,18 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, TopicPartition
+from sparktxn.kafka.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TopicPartition,
+    topic_partitions,
+)
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["NOT_STARTED", "Assignment", "Progress", "check_offset", "logical_position"]
+__all__ = ["NOT_STARTED", "Assignment", "Progress", "check_offset", "distinct_partitions", "logical_position"]
 
 
 _OFFSET_TAIL_BASE: Final = -2000
@@ -179,6 +186,21 @@ class Assignment:
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions as users get them, in order, with the offsets that they were assigned with."""
         return [TopicPartition(*key, self._by_key[key].assigned_at) for key in sorted(self._by_key)]
+
+
+def distinct_partitions(partitions: object) -> list[TopicPartition]:
+    """Return what a call is given to assign.
+
+    Raises:
+        TypeError: it is no list of TopicPartition.
+        KafkaException: ``_INVALID_ARG``: a partition is named twice, or an offset means nothing.
+    """
+    given = topic_partitions("partitions", partitions)
+    check_offset(given)
+    if len(set(given)) < len(given):
+        reason = f"a partition is named twice in {given}"
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
+    return given
 
 
 def check_offset(partitions: Iterable[TopicPartition]) -> None:

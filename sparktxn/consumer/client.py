@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,10 +10,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparktxn.consumer.assignment import Assignment, Progress, check_offset
+from sparktxn.consumer.arrowtables import table_of
+from sparktxn.consumer.assignment import Assignment, Progress, check_offset, distinct_partitions
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
-from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.lookups import Lookups, clock_of
 from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets
@@ -20,7 +21,7 @@ from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import Turns, in_turn
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import (
     ConsumerGroupMetadata,
     Message,
@@ -39,6 +40,7 @@ from sparktxn.values import arguments
 
 __all__ = ["Consumer"]
 
+_LOGGER: Final = logging.getLogger("sparktxn")
 _ARROW_RECORDS: Final = 100_000
 _TIMEOUT_S: Final = 60.0
 _CALLBACKS: Final = ("error_cb", "on_commit")
@@ -109,6 +111,7 @@ class Consumer(Lookups):
             self._turns,
         )
         self._ready = self._reading.ready
+        self._has_read = False
         self._due_at_s = 0.0
         # Looked up once: poll() is called for every message.
         self._now_s = self._log.clock.monotonic_s
@@ -209,6 +212,11 @@ class Consumer(Lookups):
         """Take the turn to read within `timeout` seconds, which govern the block too; yield whether it was taken."""
         timeout_s = arguments.timeout_s("timeout", timeout)
         self._check()
+        if not self._has_read:
+            self._has_read = True
+            if self._reading.subscription is None and not self._assignment.topics():
+                # A broker's consumer waits without a word, and so does this one for programs that know.
+                _LOGGER.warning("%r is polled before subscribe() or assign(): it has no records to return", self)
         with self._log.within(timeout_s), self._turns.reads() as has_turn:
             yield has_turn
 
@@ -235,28 +243,9 @@ class Consumer(Lookups):
                 return None
             chunk = self._reading.next_chunk(num_records, None)
             if chunk is not None:
-                return self._table(chunk, num_records)
+                return table_of(self._reading, chunk, num_records)
             if not self._reading.events and not self._waits():
                 return None
-
-    def _table(self, chunk: Chunk | None, num_records: int) -> pa.Table:
-        batches: list[pa.RecordBatch] = []
-        rows = 0
-        while chunk is not None:
-            if batches and chunk.batch.schema != batches[0].schema:
-                chunk.source.give_back(chunk.batch.num_rows)
-                break
-            self._reading.handed_out(chunk)
-            batches.append(chunk.batch)
-            rows += chunk.batch.num_rows
-            if rows >= num_records:
-                break
-            try:
-                chunk = self._reading.more_in_view(num_records - rows)
-            except StoreError:
-                # What has been taken must not be lost; the error comes again.
-                break
-        return pa.Table.from_batches(batches)
 
     def _raise_events(self) -> None:
         while self._reading.events:
@@ -308,7 +297,7 @@ class Consumer(Lookups):
             KafkaException: ``_STATE``: in a callback of incremental lists, which takes incremental_assign().
         """
         self._check()
-        partitions = self._checked_distinct(partitions)
+        partitions = distinct_partitions(partitions)
         self._rebalancing.check_whole()
         self._reading.give_back()
         self._assignment.clear()
@@ -329,7 +318,7 @@ class Consumer(Lookups):
             KafkaException: ``_CONFLICT``: one is assigned already; ``_STATE``: in a callback of whole lists.
         """
         self._check()
-        partitions = self._checked_distinct(partitions)
+        partitions = distinct_partitions(partitions)
         self._rebalancing.check_incremental()
         for partition in partitions:
             if (partition.topic, partition.partition) in self._assignment:
@@ -359,15 +348,6 @@ class Consumer(Lookups):
         """Return the partitions that are read."""
         self._check()
         return self._assignment.partitions()
-
-    @staticmethod
-    def _checked_distinct(partitions: object) -> list[TopicPartition]:
-        given = topic_partitions("partitions", partitions)
-        check_offset(given)
-        if len(set(given)) < len(given):
-            reason = f"a partition is named twice in {given}"
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
-        return given
 
     def _follow(self, seen: Seen, view: ReadView) -> None:
         """Take over what the group's state says."""
@@ -430,11 +410,15 @@ class Consumer(Lookups):
     def committed(self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0) -> list[TopicPartition]:
         """Return the group's committed offsets, OFFSET_INVALID where there is none.
 
+        This consumer's commits that were asked for before are waited for, as a broker answers in order.
+
         Raises:
+            OutcomeUnknown: one of them has not ended within `timeout` seconds.
             KafkaException: ``UNSTABLE_OFFSET_COMMIT`` (retriable): a transaction with one of them is still open.
         """
         self._check()
         given = topic_partitions("partitions", partitions)
+        self._commits.wait_unsettled()
         return self._offsets.committed(given)
 
     @in_turn

@@ -163,7 +163,17 @@ class Commits:
 
     def under_way(self) -> list[threading.Event]:
         """Return the ends of the commits that are under way."""
-        return [commit.ended for commit in self._under_way]
+        return [commit.ended for commit in list(self._under_way)]
+
+    def wait_unsettled(self) -> None:
+        """Wait, on any thread, for the commits that were asked for before; `collect` reports them.
+
+        Raises:
+            OutcomeUnknown: the deadline came first.
+        """
+        for ended in self.under_way():
+            if not ended.wait(time_left_s()):
+                raise OutcomeUnknown("an earlier offset commit has not ended in time: call again")
 
     def close(self) -> None:
         """Wait for what is under way, and take back what the deadline leaves unsent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,12 +15,14 @@ import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer, fetcher
+from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.errors import (
     ConfigurationError,
     DamagedObject,
     ErrorCode,
     KafkaError,
     KafkaException,
+    OutcomeUnknown,
     StoreNotFound,
     StoreUnavailable,
     ViewExpired,
@@ -547,6 +550,55 @@ class TestOffsets:
         ((error, offsets),) = told
         assert error is None
         assert [p.offset for p in offsets] == [1]
+
+    def test_committed_answers_after_the_commits_that_were_asked_for_before(self, world: World) -> None:
+        world.topic()
+        consumer = world.consumer()
+        for offset in range(1, 60):
+            consumer.commit(offsets=[TopicPartition("t", 0, offset)])
+            assert consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset == offset
+
+    def test_committed_does_not_wait_longer_than_its_time_out(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.topic()
+        consumer = world.consumer()
+        go_on = threading.Event()
+        send = GroupOffsets.send
+
+        def sends_late(self: GroupOffsets, *given: Any) -> Any:
+            go_on.wait()
+            return send(self, *given)
+
+        monkeypatch.setattr(GroupOffsets, "send", sends_late)
+        consumer.commit(offsets=[TopicPartition("t", 0, 1)])
+        with pytest.raises(OutcomeUnknown, match="an earlier offset commit has not ended in time"):
+            consumer.committed([TopicPartition("t", 0)], timeout=0.01)
+        go_on.set()
+        assert consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset == 1
+
+    @pytest.mark.parametrize("call", ["poll", "consume", "consume_arrow"])
+    def test_a_poll_before_a_subscription_says_so_once(
+        self, world: World, call: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.topic()
+        consumer = world.consumer()
+        for _ in range(2):
+            assert not getattr(consumer, call)(timeout=0)
+        (said,) = [one.getMessage() for one in caplog.records]
+        assert said == f"{consumer!r} is polled before subscribe() or assign(): it has no records to return"
+
+    @pytest.mark.parametrize("how", ["subscribe", "assign", "incremental_assign"])
+    def test_a_poll_after_a_subscription_says_nothing(
+        self, world: World, how: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.topic()
+        consumer = world.consumer()
+        getattr(consumer, how)(["t"] if how == "subscribe" else [TopicPartition("t", 0)])
+        consumer.poll(0)
+        consumer.unsubscribe()
+        consumer.poll(0)
+        assert caplog.records == []
 
     def test_close_waits_for_asynchronous_commits(self, world: World) -> None:
         world.topic()

@@ -205,6 +205,18 @@ def asynchronous_commits_call_back(kit: Kit) -> Any:
 
 
 @case
+def committed_right_after_an_asynchronous_commit(kit: Kit) -> Any:
+    topic = filled(kit)
+    consumer = kit.consumer()
+    consumer.assign([at(topic, 0)])
+    seen = []
+    for offset in (1, 2, 3):
+        consumer.commit(offsets=[at(topic, offset)])
+        seen.append(plain(consumer.committed([at(topic)], timeout=WAIT_S)))
+    return seen
+
+
+@case
 def synchronous_commits_do_not_call_back(kit: Kit) -> Any:
     topic, seen = filled(kit), []
     consumer = kit.consumer(on_commit=lambda error, parts: seen.append(1))
