@@ -65,7 +65,8 @@ _MAY_HOLD: Final[dict[str, Callable[[Any, Any, Any], bool]]] = {
 class Condition(Struct, frozen=True):
     """One condition on a stored column. `value` is a tuple for ``in``, and None for ``is null`` and ``is not null``.
 
-    Values are Python's for the column's Arrow type: `bytes` for a key, aware datetimes for a timestamp.
+    Values are Python's for the column's Arrow type: `bytes` for a key, or text, which means its UTF-8; aware datetimes
+    for a timestamp.
     """
 
     column: str
@@ -127,7 +128,9 @@ def _is_comparable(data_type: pa.DataType, operator: str) -> bool:
 
 def _of_type(condition: Condition, value: Any, data_type: pa.DataType) -> Any:
     try:
-        return fitting(value, data_type)
+        # As producers take keys and values. Text that has no UTF-8 is no value of the column.
+        is_text = isinstance(value, str) and pa.types.is_binary(data_type)
+        return fitting(value.encode() if is_text else value, data_type)
     except ValueError:
         kind = type(value).__name__
         raise ConfigurationError(

@@ -150,3 +150,20 @@ def test_a_column_with_a_dot_in_its_name_is_not_the_field_of_a_nested_one() -> N
         assert groups_that_may_hold(footer, [Condition("place.x", operator, value)]), operator
     # Parquet's writer takes paths, so it writes no statistics for either.
     assert groups_that_may_hold(footer, [Condition("place.x", "=", 1)])
+
+
+@each([("=", "ü", b"\xc3\xbc"), ("in", ("a", b"b", "ü"), (b"a", b"b", b"\xc3\xbc")), ("starts with", "a", b"a")])
+def test_bytes_take_text_as_producers_do(case: tuple[str, Any, Any]) -> None:
+    operator, given, expected = case
+    assert checked_condition(Condition("key", operator, given), SCHEMA).value == expected
+
+
+@each(["\ud800", 1])
+def test_bytes_take_no_other_value(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the condition on column 'key' has a"):
+        checked_condition(Condition("key", "=", value), SCHEMA)
+
+
+def test_text_takes_no_bytes() -> None:
+    with pytest.raises(ConfigurationError, match="expected string"):
+        checked_condition(Condition("text", "=", b"a"), SCHEMA)
