@@ -16,6 +16,7 @@ from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
 from sparktxn.store.registry import clock_at
 from sparktxn.values import arguments
+from sparktxn.values.notebooks import html_table
 
 __all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "answered", "clock_of", "list_of", "names_of"]
 
@@ -75,6 +76,9 @@ class AnsweringClient(WithoutCredentials):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._uri!r})"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), ("store", "closed"), [(self._uri, self._closed)])
 
     def close(self) -> None:
         """Give the store back; calling twice is harmless."""

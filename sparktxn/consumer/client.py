@@ -37,6 +37,7 @@ from sparktxn.process.dropped import weakly
 from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
 from sparktxn.values import arguments
+from sparktxn.values.notebooks import html_table
 
 __all__ = ["Consumer"]
 
@@ -127,6 +128,14 @@ class Consumer(Lookups):
 
     def __repr__(self) -> str:
         return f"Consumer({self._settings.uri!r}, group {self._settings.group_id!r})"
+
+    def _repr_html_(self) -> str:
+        columns = ("topic", "partition", "position", "committed")
+        rows = (
+            (*one.key, *(None if offset < 0 else offset for offset in (one.position, one.committed)))
+            for one in self._assignment
+        )
+        return html_table(repr(self), columns, rows)
 
     # Reading
 

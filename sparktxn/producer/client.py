@@ -45,6 +45,7 @@ from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
 from sparktxn.store.registry import acquire_log, clock_at, release_log
 from sparktxn.values import arguments
+from sparktxn.values.notebooks import html_table
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -233,6 +234,11 @@ class Producer(Lookups):
     def __bool__(self) -> bool:
         """Always True."""
         return True
+
+    def _repr_html_(self) -> str:
+        settings = self._settings
+        row = (settings.uri, settings.transactional_id, self.transaction_state.value, len(self))
+        return html_table("Producer", ("store", "transactional id", "transaction state", "waiting"), [row])
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 

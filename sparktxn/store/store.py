@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -63,6 +63,7 @@ from sparktxn.store.registry import acquire_log, objects_of, release_dropped, re
 from sparktxn.store.stageplan import StagePlan
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.notebooks import html_table
 from sparktxn.values.structs import TopicState
 
 __all__ = [
@@ -78,6 +79,10 @@ __all__ = [
     "read_table_task",
     "read_task",
 ]
+
+
+_SHOWN_S: Final = 5.0
+"""How long a notebook waits for a store that it shows."""
 
 
 def _clock_of(store: Store) -> Clock:
@@ -120,6 +125,18 @@ class Store(NoCopies):
 
     def __repr__(self) -> str:
         return f"Store({self.log.objects.uri!r})"
+
+    def _repr_html_(self) -> str:
+        # A cell of a notebook that ends with a store does not fail, whatever is wrong with it.
+        try:
+            view = self.view(None, timeout_s=_SHOWN_S)
+        except (KafkaException, RuntimeError) as error:
+            return html_table(repr(self), ("topics",), [(error,)])
+        rows = (
+            (name, topic.partition_count, ", ".join(map("=".join, topic.settings.items())))
+            for name, topic in view.topics.items()
+        )
+        return html_table(f"{self!r} at entry {view.entry}", ("topic", "partitions", "settings"), rows)
 
     def __enter__(self) -> Store:
         return self

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
-from sparktxn import KafkaError, Message, Store
+import pytest
+
+from sparktxn import Consumer, KafkaError, Message, Producer, Store, StoreUnavailable, TopicPartition
 from sparktxn.admin import AdminClient, TopicCollection
 from sparktxn.values.notebooks import html_table
 from tests.world import next_number
@@ -32,6 +35,47 @@ def test_views_topics_and_groups_show_their_offsets_settings_and_members() -> No
         with AdminClient({"bootstrap.servers": uri}) as admin:
             described = admin.describe_topics(TopicCollection(["orders"]))["orders"].result()
             assert ["partitions", "2"] in cells(described._repr_html_())
+
+
+HOSTILE = "<script>alert('x')</script>&\""
+
+
+def test_stores_and_clients_show_their_topics_and_where_they_are() -> None:
+    uri = f"memory://notebook-{next_number()}"
+    store = Store.open(uri, create=True)
+    store.create_topic("orders", 2, settings={"segment.format": "arrow"})
+    shown = store._repr_html_()
+    assert shown.startswith(f"<table><caption>Store(&#x27;{uri}&#x27;) at entry ")
+    assert cells(shown)[1:] == [["orders", "2", "segment.format=arrow"]]
+    given = {"bootstrap.servers": uri}
+    with AdminClient(given) as admin:
+        assert cells(admin._repr_html_())[1:] == [[uri, "False"]]
+    with Producer(given, transactional_id=HOSTILE) as producer:
+        assert cells(producer._repr_html_())[1:] == [[uri, escape(HOSTILE), "UNINITIALIZED", "0"]]
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("orders", b"v", partition=1)
+        assert cells(producer._repr_html_())[1][2:] == ["IN_TRANSACTION", "1"]
+        producer.commit_transaction()
+    with Consumer(given, group_id=HOSTILE, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        assert HOSTILE not in consumer._repr_html_()
+        assert escape(HOSTILE) in consumer._repr_html_().replace("\\", "")
+        consumer.assign([TopicPartition("orders", 1)])
+        assert cells(consumer._repr_html_())[1:] == [["orders", "1", "", ""]]
+        consumer.consume(1, 30)
+        consumer.commit(asynchronous=False)
+        assert cells(consumer._repr_html_())[1:] == [["orders", "1", "1", "1"]]
+    store.close()
+    assert "this store is closed" in store._repr_html_()
+
+
+def test_a_store_that_does_not_answer_shows_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise StoreUnavailable(f"no answer from {HOSTILE}")
+
+    with Store.open(f"memory://notebook-{next_number()}", create=True) as store:
+        monkeypatch.setattr(Store, "view", silent)
+        assert cells(store._repr_html_())[1:] == [[f"no answer from {escape(HOSTILE)}"]]
 
 
 def test_a_message_shows_sizes_and_no_content() -> None:
