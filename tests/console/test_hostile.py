@@ -1,4 +1,4 @@
-"""Names and values of anything: no script of a record ever runs, and a reader sees what is there."""
+"""Names and values of anything: no script of a record ever runs, and a reader sees all of them."""
 
 from __future__ import annotations
 
