@@ -63,14 +63,35 @@ def iceberg() -> Any:
 
 
 def is_written(objects: ObjectStore, table: TableState) -> bool:
-    """Return whether the newest version of a table has all its metadata."""
+    """Return whether the newest version of a table has all its metadata, and hints that name what stays.
+
+    A publisher may have died before a hint, and another one's may come late: an engine that goes by it misses what a
+    vacuum has deleted.
+    """
     folder = names.topic_folder(table.name, table.topic_id)
-    return all(objects.get(folder + _last_name(each, table.version)) is not None for each in table.formats)
+    return all(
+        objects.get(folder + _last_name(each, table.version)) is not None and _hint_stays(objects, folder, table, each)
+        for each in table.formats
+    )
 
 
 def _last_name(format_name: str, version: int) -> str:
     """Return the object that completes the metadata of a version in a format."""
     return delta.commit_name(version) if format_name == "delta" else str(iceberg().metadata_name(version))
+
+
+def _hint_stays(objects: ObjectStore, folder: str, table: TableState, format_name: str) -> bool:
+    """Return whether the hint of a format names what no vacuum deletes: Iceberg's names the newest version."""
+    if format_name == "iceberg":
+        hint = objects.get(folder + iceberg().VERSION_HINT)
+        return hint is not None and iceberg().hinted_version(hint) == table.version
+    first = table.kept[0].version
+    hint = objects.get(folder + delta.LAST_CHECKPOINT) if first else None
+    hinted = delta.hinted_version(hint) if hint is not None else None
+    if not first or (hinted is not None and hinted >= first):
+        return True
+    # Without this checkpoint nothing is deleted.
+    return objects.get(folder + delta.checkpoint_name(first)) is None
 
 
 def needed_entry(objects: ObjectStore, tables: Iterable[TableState]) -> int | None:
@@ -83,9 +104,12 @@ def needed_entry(objects: ObjectStore, tables: Iterable[TableState]) -> int | No
 
 
 def past_metadata(objects: ObjectStore, table: TableState) -> Iterator[ObjectInfo]:
-    """Yield the metadata of versions that cannot be read any more. It goes before their files do."""
+    """Yield the metadata of versions that cannot be read any more. It goes before their files do.
+
+    There is none while the newest version is not described, with hints that name what stays.
+    """
     folder, first = names.topic_folder(table.name, table.topic_id), table.kept[0].version
-    if not first:
+    if not first or not is_written(objects, table):
         return
     if "delta" in table.formats and objects.get(folder + delta.checkpoint_name(first)) is not None:
         for info in objects.list(f"{folder}_delta_log/"):
@@ -97,11 +121,9 @@ def past_metadata(objects: ObjectStore, table: TableState) -> Iterator[ObjectInf
 
 
 def _past_iceberg(objects: ObjectStore, folder: str, version: int) -> Iterator[ObjectInfo]:
-    """Yield what no snapshot of the newest metadata needs; nothing while that is missing."""
+    """Yield what no snapshot of the newest metadata needs."""
     name = iceberg().metadata_name(version)
-    data = objects.get(folder + name)
-    if data is None:
-        return
+    data = metadata_object(objects, folder + name)
     listed = {info.name.removeprefix(folder): info for info in objects.list(f"{folder}metadata/")}
     try:
         past = iceberg().past_names(

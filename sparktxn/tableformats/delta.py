@@ -18,12 +18,12 @@ from msgspec import Struct
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema
 from sparktxn.tableformats.deltaactions import Action, Add, CommitInfo, Format, MetaData, Protocol, Remove, encode
-from sparktxn.tableformats.deltacheckpoint import checkpoint, last_checkpoint
+from sparktxn.tableformats.deltacheckpoint import checkpoint, hinted_version, last_checkpoint
 from sparktxn.tableformats.deltaschema import has_local_times, schema_string
 from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
 
 __all__ = ["LAST_CHECKPOINT", "WRITER_FEATURE", "checkpoint", "checkpoint_name", "commit", "commit_name"]
-__all__ += ["last_checkpoint"]
+__all__ += ["hinted_version", "last_checkpoint"]
 
 _LOG: Final = "_delta_log/"
 

@@ -85,6 +85,14 @@ def last_checkpoint(version: int, data: bytes) -> bytes:
     return msgspec.json.encode(LastCheckpoint(version, count))
 
 
+def hinted_version(hint: bytes) -> int | None:
+    """Return the version of the checkpoint that a hint names; None if the hint says nothing that can be read."""
+    try:
+        return msgspec.json.decode(hint, type=LastCheckpoint).version
+    except msgspec.DecodeError:
+        return None
+
+
 def checkpoint(previous: bytes | None, commits: Sequence[bytes]) -> bytes:
     """Return the checkpoint of the version of the last commit.
 

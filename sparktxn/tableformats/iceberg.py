@@ -76,6 +76,11 @@ def version_hint(version: int) -> bytes:
     return str(_snapshot_id(version)).encode()
 
 
+def hinted_version(hint: bytes) -> int | None:
+    """Return the version whose metadata a hint names; None if the hint says nothing that can be read."""
+    return int(hint) - 1 if hint.isdigit() else None
+
+
 def _snapshot_id(version: int) -> int:
     """Return the id of a version's snapshot, which also is its sequence number."""
     return version + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Producer, Store, read_task
-from sparktxn.admin import AdminClient
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import copy_store, maintain, vacuum, verify
 from sparktxn.maintenance.publishing import publish
@@ -171,6 +172,109 @@ def test_a_copy_publishes_anew_where_it_is(store: Store, tmp_path: Path) -> None
         assert publish_tables(copied).tables == ()
         assert verify(copied).problems == ()
     assert versions(store).readable() == [0, 1, 2]
+
+
+def test_a_topic_that_becomes_a_table_of_another_format_later_begins_there(store: Store) -> None:
+    """Its oldest version that is kept has no commit: each publication but the first one called that damage."""
+    alter(store, "table.formats", "iceberg")
+    alter(store, "table.history.ms", "0")
+    for _ in range(3):
+        commit(store)
+        publish_tables(store, ["one"])
+    alter(store, "table.history.ms", "600000")
+    alter(store, "table.formats", "delta,iceberg")
+    for _ in range(3):
+        commit(store)
+        publish_tables(store, ["one"])
+    with store.log.known() as state:
+        assert state.tables()[0].kept[0].version == 1
+    assert versions(store).readable() == [3, 4, 5]
+    assert versions(store).rows(5, "one") == committed(store, "one")
+    assert verify(store).problems == ()
+
+
+def hints(store: Store) -> tuple[int, int]:
+    """The versions that the hints of Delta and Iceberg name, whose objects are there."""
+    objects, folder = store.log.objects, "topics/one-1/"
+    found = [
+        objects.get(folder + name) or b"" for name in ("_delta_log/_last_checkpoint", "metadata/version-hint.text")
+    ]
+    checkpoint, snapshot = json.loads(found[0])["version"], int(found[1])
+    assert objects.get(f"{folder}_delta_log/{checkpoint:020}.checkpoint.parquet") is not None
+    assert objects.get(f"{folder}metadata/v{snapshot}.metadata.json") is not None
+    return checkpoint, snapshot - 1
+
+
+@pytest.mark.parametrize("hint", ["_last_checkpoint", "version-hint.text"])
+def test_a_hint_that_a_publisher_has_not_written_is_written_by_the_next(
+    store: Store, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vacuum meanwhile deletes nothing that the older hint names."""
+
+    def put(name: str, data: bytes) -> None:
+        if name.endswith(hint):
+            raise StoreUnavailable("the publisher dies here")
+        written(name, data)
+
+    written = store.log.objects.put
+    alter(store, "table.history.ms", "0")
+    for _ in range(3):
+        commit(store)
+        publish_tables(store, ["one"])
+    assert hints(store) == (1, 2)
+    for _ in range(2):
+        commit(store)
+        with monkeypatch.context() as patched:
+            patched.setattr(store.log.objects, "put", put)
+            with pytest.raises(StoreUnavailable):
+                publish_tables(store, ["one"])
+        vacuum_twice(store)
+        hints(store)
+    publish_tables(store, ["one"])
+    vacuum_twice(store)
+    newest = versions(store).readable()[-1]
+    assert hints(store) == (newest - 1, newest)
+    assert versions(store).readable() == [newest - 1, newest]
+
+
+def test_a_hint_that_comes_late_is_put_right_by_its_writer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names what a vacuum has deleted since: an engine that goes by it would find nothing."""
+
+    def put(name: str, data: bytes) -> None:
+        if name.endswith(("_last_checkpoint", "version-hint.text")) and not late:
+            late.append(name)
+            with Store.open(store.uri, options={**FAST, "checkpoint.fold.bytes.per.minute": 0}) as other:
+                for _ in range(2):
+                    commit(other)
+                    publish_tables(other, ["one"])
+                vacuum_twice(other)
+        written(name, data)
+
+    written, late = store.log.objects.put, list[str]()
+    alter(store, "table.history.ms", "0")
+    for number in range(3):
+        commit(store)
+        if number == 2:
+            monkeypatch.setattr(store.log.objects, "put", put)
+        publish_tables(store, ["one"])
+    assert late == ["topics/one-1/_delta_log/_last_checkpoint"]
+    assert hints(store) == (3, 4)
+
+
+def alter(store: Store, name: str, value: str) -> None:
+    """Set a setting of the topic."""
+    with AdminClient({"bootstrap.servers": store.uri, **FAST}) as admin:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("topic", "one", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result()
+
+
+def vacuum_twice(store: Store) -> None:
+    """Delete what may go, at once: a horizon is a checkpoint below the newest one."""
+    for _ in range(2):
+        commit(store)
+        store.log.checkpoint()
+    vacuum(store, NOW)
 
 
 def test_columns_that_iceberg_takes_for_one_are_refused(store: Store) -> None:

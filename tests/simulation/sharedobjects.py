@@ -19,7 +19,8 @@ class SharedObjects:
 
     The first is the true one: a slot can only be created again after its deletion, when no process may believe it.
     Each has an address of its own, since the engine remembers manifests by address and name. `now_ms` is the store's
-    clock, which dates objects. `changes` counts what was written and deleted.
+    clock, which dates objects. `changes` counts what was written and deleted. `watchers` are given the name of what is
+    written.
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
@@ -28,6 +29,7 @@ class SharedObjects:
         self.objects: dict[str, bytes] = {}
         self.history: dict[str, bytes] = {}
         self.changes = 0
+        self.watchers: list[Callable[[str], object]] = []
         self._modified_ms: dict[str, int] = {}
         self._folders: dict[str, dict[str, None]] = {}
         self._now_ms = now_ms
@@ -59,6 +61,8 @@ class SharedObjects:
         self.objects[name] = data
         self._modified_ms[name] = self._now_ms()
         self._folders.setdefault(name[: name.rfind("/") + 1], {})[name] = None
+        for watcher in self.watchers:
+            watcher(name)
 
     def modified_ms(self, name: str) -> int:
         """Return when an object was written, by the store's clock."""

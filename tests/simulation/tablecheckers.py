@@ -12,7 +12,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import TABLES_PREFIX
 from sparktxn.format.commands import Append, PublishTables
 from sparktxn.maintenance import PublishReport
-from sparktxn.tableformats import delta
+from sparktxn.tableformats import delta, iceberg
 from sparktxn.values.structs import TableState
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _BEFORE_ALL: Final = -1
+_HINTS: Final = (delta.LAST_CHECKPOINT, iceberg.VERSION_HINT)
 
 
 class SeenVersion(Struct, frozen=True):
@@ -60,19 +61,22 @@ class Engine:
         self._objects = objects
         self._changes = 0
         self._tail = true_tail(objects)
+        self._late: frozenset[str] = frozenset()
+        objects.watchers.append(self._note_hint)
 
     def look(self, moment: int) -> bool:
         """Read all versions that are promised now, if an object has changed since the last look; return whether.
 
         Raises:
             AssertionError: one has incomplete metadata, names a file that does not exist or has another size, or has
-                other files in one of its formats.
+                other files in one of its formats. Or a hint names what does not exist.
         """
         if self._objects.changes == self._changes:
             return False
         self._changes = self._objects.changes
         for table in self.newest():
             self._look_at(table, moment)
+            self._check_hints(names.topic_folder(table.name, table.topic_id), moment)
         return True
 
     def check_complete(self, report: PublishReport) -> None:
@@ -85,6 +89,10 @@ class Engine:
                 f"version {told.version} of {told.topic} is published, and was never described"
             )
 
+    def check_hints(self) -> None:
+        """Fail if a hint that came late was never put right."""
+        assert not self._late, f"{sorted(self._late)} name versions that vacuums have deleted"
+
     def newest(self) -> list[TableState]:
         """Return the tables as the log has them."""
         self._tail.advance()
@@ -92,10 +100,10 @@ class Engine:
 
     def _look_at(self, table: TableState, moment: int) -> None:
         folder = names.topic_folder(table.name, table.topic_id)
-        versions, iceberg = DeltaVersions(self._objects, folder), IcebergVersions(self._objects, folder)
+        versions, snapshots = DeltaVersions(self._objects, folder), IcebergVersions(self._objects, folder)
         # While the newest version is being described, the one before must be readable.
         newest = table.version if versions.exists(table.version) else table.version - 1
-        newest_snapshot = table.version if iceberg.exists(table.version) else table.version - 1
+        newest_snapshot = table.version if snapshots.exists(table.version) else table.version - 1
         first = min(table.kept[0].version, newest)
         where = f"{folder} at moment {moment}"
         for version in range(max(0, first), newest + 1):
@@ -105,9 +113,38 @@ class Engine:
                 assert data is not None, f"{where}: file {name} of version {version} does not exist"
                 assert len(data) == size, f"{where}: file {name} of version {version} has another size"
             if version <= newest_snapshot:
-                assert iceberg.files(version, newest_snapshot) == files, f"{where}: version {version} has other files"
+                assert snapshots.files(version, newest_snapshot) == files, f"{where}: version {version} has other files"
             if (table.topic_id, version) not in self.seen:
                 self._read(table, versions, version, moment)
+
+    def _note_hint(self, name: str) -> None:
+        """Note whether a hint names a version that is promised when it is written, or comes too late for that."""
+        if name.endswith(_HINTS):
+            for table in self.newest():
+                if name.startswith(names.topic_folder(table.name, table.topic_id)):
+                    is_late = self._hinted(name) < table.kept[0].version
+                    self._late = self._late | {name} if is_late else self._late - {name}
+
+    def _hinted(self, name: str) -> int:
+        data = self._objects.objects[name]
+        version = delta.hinted_version(data) if name.endswith(delta.LAST_CHECKPOINT) else iceberg.hinted_version(data)
+        assert version is not None
+        return version
+
+    def _check_hints(self, folder: str, moment: int) -> None:
+        """Check that an engine which begins with a hint finds what that names; the writer of a late one still works."""
+        for hint in _HINTS:
+            if folder + hint not in self._objects.objects or folder + hint in self._late:
+                continue
+            version = self._hinted(folder + hint)
+            where = f"{folder} at moment {moment}: {hint} names version {version}, which does not exist"
+            if hint == iceberg.VERSION_HINT:
+                snapshots = IcebergVersions(self._objects, folder)
+                assert snapshots.exists(version), where
+                snapshots.files(version, version)
+            else:
+                assert folder + delta.checkpoint_name(version) in self._objects.objects, where
+                DeltaVersions(self._objects, folder).files(version)
 
     def _read(self, table: TableState, versions: DeltaVersions, version: int, moment: int) -> None:
         self.seen[table.topic_id, version] = SeenVersion(

@@ -176,3 +176,4 @@ def publish_at_rest(objects: SharedObjects, engine: Engine) -> None:
     finally:
         take_log_back(uri)
     engine.look(2**62)
+    engine.check_hints()

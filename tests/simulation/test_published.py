@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import PublishTables, TableToPublish
 from sparktxn.log.views.readview import ReadView
-from sparktxn.maintenance.publishing import publish
+from sparktxn.maintenance import tableobjects
+from sparktxn.maintenance.publishing import metadata, publish
 from sparktxn.state import tables
 from sparktxn.state.delta import Delta, Refusal
 from sparktxn.tableformats import delta, iceberg
@@ -94,9 +95,22 @@ def without_canonical_bytes(patch: Patch) -> None:
     patch.setattr(iceberg, "_summary", signed_summary)
 
 
+def without_hints_that_stay(patch: Patch) -> None:
+    """A publisher leaves a hint as it is, and a vacuum asks for none before it deletes what one names."""
+
+    def hint_once(self: Any, number: int) -> None:
+        if self._get(delta.LAST_CHECKPOINT) is None:
+            hint(self, number)
+
+    hint = metadata._Delta._hint
+    patch.setattr(metadata._Delta, "_hint", hint_once)
+    patch.setattr(tableobjects, "_hint_stays", lambda *_: True)
+
+
 FOUND: list[tuple[Callable[[Patch], None], tuple[int, ...], str]] = [
     (without_checked_entries, (611, 181), "without .*, with"),
     (without_kept_versions, (9,), "does not exist"),
+    (without_hints_that_stay, (2,), "names version"),
     (without_canonical_bytes, (9,), "other bytes|damaged|does not say what the log says"),
 ]
 """A build, seeds that find it, and what is then said. Others find it if histories have changed."""

@@ -70,19 +70,26 @@ class _Delta(_Folder):
     def write(self, whole: Callable[[], TableVersion], first: int) -> None:
         """Write the commit, and before it the checkpoint of `first`, the oldest version that can be read.
 
-        A version without commits before it has its checkpoint first.
+        A version without commits before it has its checkpoint first. So `first` may have no commit: the topic was not
+        this table yet, or it was in the store that this one is a copy of.
         """
         number = self._version.version
         commit = delta.commit(self._version)
+        newest = 0
         if number and self._get(delta.commit_name(number - 1)) is None:
             self._checkpoint(number, None, [delta.commit(whole())])
-        elif first == number > 0:
-            self._checkpoint_after(number, commit)
-        elif first and self._get(delta.checkpoint_name(first)) is None:
-            self._checkpoint_after(first, self._read(delta.commit_name(first)))
+            newest = number
+        elif first and self._get(delta.checkpoint_name(first)) is not None:
+            newest = first
+        elif first and (known := commit if first == number else self._get(delta.commit_name(first))) is not None:
+            self._checkpoint_after(first, known)
+            newest = first
         self._put(delta.commit_name(number), commit)
         if number and number % _CHECKPOINT_VERSIONS == 0:
             self._checkpoint_after(number, commit)
+            newest = number
+        if newest:
+            self._hint(newest)
 
     def _checkpoint_after(self, number: int, commit: bytes) -> None:
         """Write the checkpoint of a version, from the newest one below it and the commits since."""
@@ -103,7 +110,14 @@ class _Delta(_Folder):
             name = self._folder + delta.checkpoint_name(number)
             raise DamagedObject(name, f"it cannot be made from the commits before it: {error}") from error
         self._put(delta.checkpoint_name(number), data, is_canonical=False)
-        replace_hint(self._log.objects, self._folder + delta.LAST_CHECKPOINT, delta.last_checkpoint(number, data))
+
+    def _hint(self, number: int) -> None:
+        """Have the hint name a checkpoint, or one above it."""
+        hint = self._get(delta.LAST_CHECKPOINT)
+        hinted = delta.hinted_version(hint) if hint is not None else None
+        if hinted is None or hinted < number:
+            data = self._read(delta.checkpoint_name(number))
+            replace_hint(self._log.objects, self._folder + delta.LAST_CHECKPOINT, delta.last_checkpoint(number, data))
 
 
 class _Iceberg(_Folder):

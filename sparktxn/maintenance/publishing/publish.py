@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.topic import table_formats, topic_setting
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreUnavailable
+from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import PublishTables, RequireFeatures, TableToPublish
 from sparktxn.format.newer import TABLES
@@ -31,7 +31,7 @@ from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import PublishedPlaces, TableState, TopicState
+from sparktxn.values.structs import PublishedPartition, PublishedPlaces, TableState, TopicState
 
 __all__ = ["PublishJob", "PublishReport", "PublishedTable", "publish_tables"]
 
@@ -285,12 +285,26 @@ class PublishJob:
                 self._write(id_)
 
     def _write(self, topic_id: int) -> PublishedTable | None:
-        """Write the newest version of a table; return what it is."""
-        with self._log.known() as state:
-            table = next((table for table in state.tables() if table.topic_id == topic_id), None)
-            published = state.published(topic_id)
-        if table is None:
-            return None
+        """Write the newest version of a table; return what it is.
+
+        Others may publish meanwhile, and a vacuum then deletes what this version is made from, and what its hints name:
+        the version that is the newest by now is written after it.
+        """
+        found = self._newest(topic_id)
+        while found is not None:
+            written, damaged = None, None
+            try:
+                written = self._described(*found)
+            except DamagedObject as error:
+                damaged = error
+            before, found = found, self._newest(topic_id)
+            if found is None or found[0].version == before[0].version:
+                if damaged is not None:
+                    raise damaged
+                return written
+        return None
+
+    def _described(self, table: TableState, published: Sequence[PublishedPartition]) -> PublishedTable:
         version = write_metadata(self._log, table, published)
         return PublishedTable(
             topic=table.name,
@@ -300,6 +314,11 @@ class PublishJob:
             removed_files=len(version.removed),
             added_records=sum(file.record_count for file in version.added if file.changes_data),
         )
+
+    def _newest(self, topic_id: int) -> tuple[TableState, Sequence[PublishedPartition]] | None:
+        with self._log.known() as state:
+            table = next((table for table in state.tables() if table.topic_id == topic_id), None)
+            return None if table is None else (table, state.published(topic_id))
 
     def _written(self, topic_ids: Iterable[int]) -> tuple[PublishedTable, ...]:
         found = [self._write(topic_id) for topic_id in sorted(topic_ids)]
