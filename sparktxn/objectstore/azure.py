@@ -5,10 +5,12 @@ adlfs's own calls are not used: they take every conflict for an object that exis
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Final
 
 from sparktxn.objectstore.cloud import Cloud, Refusal, causes
@@ -16,15 +18,19 @@ from sparktxn.objectstore.contract import ObjectInfo
 
 __all__ = ["AZURE", "listed_from"]
 
+logger = logging.getLogger(__name__)
+
 _ONCE: Final = {"retry_total": 0}
 """Azure's client would wait 15 s before it sends a request again. `RemoteStore` does so sooner, in its time."""
 _FOLDS_LOWER: Final = re.compile(r"[-.]")
 """What sorts before a slash, of the characters of names."""
+_CREDENTIALS_LOGGER: Final = "azure.identity.aio._credentials.chained"
+_asks: Final = ContextVar("a request of a store is under way", default=False)
 
 
 class _AzureRequests:
     def __init__(self, service: Any) -> None:
-        self._service = service
+        self._client = service
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         ranged = {} if end is None else {"offset": start, "length": end - start}
@@ -47,7 +53,7 @@ class _AzureRequests:
         await self._blob(key).upload_blob(data, overwrite=True, **_ONCE)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        container = self._service.get_container_client(keys[0].partition("/")[0])
+        container = self._service().get_container_client(keys[0].partition("/")[0])
         names = [key.partition("/")[2] for key in keys]
         async for answer in await container.delete_blobs(*names, raise_on_any_failure=False):
             if answer.status_code >= 400 and answer.status_code != 404:
@@ -56,7 +62,7 @@ class _AzureRequests:
 
     async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
         bucket, _, path = prefix.partition("/")
-        container = self._service.get_container_client(bucket)
+        container = self._service().get_container_client(bucket)
         options: dict[str, Any] = {"name_starts_with": path, **_ONCE}
         if after:
             options["start_from"] = listed_from(path, after.partition("/")[2])
@@ -70,7 +76,22 @@ class _AzureRequests:
 
     def _blob(self, key: str) -> Any:
         bucket, _, path = key.partition("/")
-        return self._service.get_blob_client(bucket, path)
+        return self._service().get_blob_client(bucket, path)
+
+    def _service(self) -> Any:
+        _asks.set(True)  # for the task of this request
+        return self._client
+
+
+def _passes(record: logging.LogRecord) -> bool:
+    """Return False for what azure.identity warns of during a request of ours: an error with one line says it.
+
+    Its dozen lines on all that it has tried are ours to log, as information.
+    """
+    if not _asks.get() or record.levelno < logging.WARNING:
+        return True
+    logger.info("%s", record.getMessage())
+    return False
 
 
 class _RefusedDelete(Exception):
@@ -111,6 +132,7 @@ class _Services:
         which = (os.getpid(), repr(sorted(storage.items())))
         with self._lock:
             if which not in self._made:
+                logging.getLogger(_CREDENTIALS_LOGGER).addFilter(_passes)
                 files = _file_system()(**storage, skip_instance_cache=True, use_listings_cache=False)
                 self._made[which] = files.service_client
             return self._made[which]

@@ -290,7 +290,7 @@ class RemoteStore:
             parts = [f"{refusal.code} (HTTP {refusal.status})".lstrip(), refusal.text]
         else:
             # Some clients say in more lines what they have tried.
-            parts = [f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"]
+            parts = [f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"]
         kinds = {type(cause).__name__ for cause in causes(error)}
         if refusal.status == 401 or (not refusal.status and not kinds.isdisjoint(_NO_CREDENTIALS)):
             parts.append(self._cloud.credentials)

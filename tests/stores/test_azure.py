@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -251,6 +252,33 @@ def test_an_error_tells_no_secret(account: Account, opening: Opening, caplog: py
     opening._replace(storage={**STORAGE, "account_key": part}).open().put_if_absent(ENTRY, b"x")
     assert "account-key" not in caplog.text
     assert caplog.text.count("signed with ***") == 2
+
+
+def test_what_was_tried_for_credentials_is_no_warning(
+    account: Account, opening: Opening, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """azure.identity logs a dozen lines before it raises, which programs without logging print."""
+    theirs = logging.getLogger("azure.identity.aio._credentials.chained")
+
+    class ClientAuthenticationError(Exception):
+        pass
+
+    def refuse() -> None:
+        theirs.info("DefaultAzureCredential acquired nothing")
+        theirs.warning("no token.\nAttempted credentials:\n\tAzureCliCredential: not found")
+        raise ClientAuthenticationError("no token.\nAttempted credentials:\n\tAzureCliCredential: not found")
+
+    monkeypatch.setattr(account, "begin", refuse)
+    caplog.set_level(logging.INFO)
+    store = opening.open()
+    for use in (lambda: store.get("a"), lambda: store.list("a/"), lambda: store.put("a", b"x")):
+        with pytest.raises(StoreUnavailable, match=r"ClientAuthenticationError: no token: give storage\.account_name"):
+            use()
+    theirs.warning("of a program's own")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == ["of a program's own"]
+    assert caplog.text.count("DefaultAzureCredential acquired nothing") == 3
+    assert caplog.text.count("AzureCliCredential: not found") == 3
 
 
 def test_folders_of_a_hierarchical_namespace_are_no_objects(account: Account, opening: Opening) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +93,23 @@ class TestAzurite(CloudTests):
         ):
             store.get(ENTRY)
         assert wrong not in str(raised.value)
+
+    def test_no_credentials_are_one_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in [name for name in os.environ if name.startswith("AZURE_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with (
+            closing(Opening(f"abfs://{BUCKET}/x", {"account_name": "no-such-account"}).open()) as store,
+            pytest.raises(
+                StoreUnavailable, match=r"ClientAuthenticationError: .* credentials: give storage\.account_name with"
+            ) as raised,
+        ):
+            store.get(ENTRY)
+        assert "\n" not in str(raised.value)
+        assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
 
     def test_no_account_is_an_error_that_says_what_to_give(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_CONNECTION_STRING"):
