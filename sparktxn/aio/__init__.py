@@ -1,0 +1,9 @@
+"""Clients for asyncio, with the methods of confluent-kafka's ``aio``: `AIOProducer` and `AIOConsumer`.
+
+Each method of a client is awaited, and runs on a thread of its own meanwhile. Callbacks are coroutine functions.
+"""
+
+from sparktxn.aio.consumer import AIOConsumer
+from sparktxn.aio.producer import AIOProducer
+
+__all__ = ["AIOConsumer", "AIOProducer"]
