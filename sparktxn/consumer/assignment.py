@@ -33,9 +33,11 @@ class Progress:
     """One assigned partition: the position is the next offset to hand out, or a logical one until it is resolved.
 
     `assigned_at` is the offset that it was assigned with.
-    `stored` is what the next offset commit takes, `committed` what this consumer has committed last. `started_from`
+    `stored` is what the next offset commit takes, `committed` what this consumer has committed last.
+    `found_committed` is what the group had committed when the position was found, if it was asked for. `started_from`
     names the committed offset of the group that it began to read from, by the entry that made it take effect. It is 0
     if there was none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found.
+    `received` counts the records that were read for it.
     `began_at` is the first position that was found since a transaction's block began, None if there was none.
     """
 
@@ -45,10 +47,12 @@ class Progress:
         "begins",
         "committed",
         "eof_reported_at",
+        "found_committed",
         "halted",
         "key",
         "paused",
         "position",
+        "received",
         "retry_at_s",
         "started_from",
         "stored",
@@ -62,6 +66,7 @@ class Progress:
         self.topic_id = NO_TOPIC_ID
         self.stored = TopicPartition(*key)
         self.committed = OFFSET_INVALID
+        self.found_committed = OFFSET_INVALID
         self.paused = False
         self.halted = False
         self.retry_at_s = 0.0
@@ -69,6 +74,7 @@ class Progress:
         self.started_from = NOT_STARTED
         self.begins = True
         self.began_at: int | None = None
+        self.received = 0
 
     @property
     def resolved(self) -> bool:

@@ -19,6 +19,7 @@ from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
+from sparktxn.consumer.statistics import ConsumerStatistics
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import Turns, in_turn
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
@@ -44,7 +45,7 @@ __all__ = ["Consumer"]
 _LOGGER: Final = logging.getLogger("sparktxn")
 _ARROW_RECORDS: Final = 100_000
 _TIMEOUT_S: Final = 60.0
-_CALLBACKS: Final = ("error_cb", "on_commit")
+_CALLBACKS: Final = ("error_cb", "on_commit", "stats_cb")
 
 
 class Consumer(Lookups):
@@ -55,9 +56,9 @@ class Consumer(Lookups):
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
     time-out. `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
-    on_commit, error_cb) run inside the calls of this class, on the caller's thread. A time-out of -1 or None waits
-    without end. Every method raises RuntimeError once the consumer is closed, or in a process that was forked after it
-    was made.
+    on_commit, error_cb, stats_cb) run inside the calls of this class, on the caller's thread. A time-out of -1 or None
+    waits without end. Every method raises RuntimeError once the consumer is closed, or in a process that was forked
+    after it was made.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
@@ -101,16 +102,11 @@ class Consumer(Lookups):
             self._commits.under_way,
             self._turns,
         )
+        parts = (self._membership, self._assignment, self._reading)
         self._rebalancing = Rebalancing(
-            weakref.ref(self),
-            self._settings,
-            self._membership,
-            self._assignment,
-            self._reading,
-            self._commits,
-            self._log.clock,
-            self._turns,
+            weakref.ref(self), self._settings, *parts, self._commits, self._log.clock, self._turns
         )
+        self._statistics = ConsumerStatistics(self._settings, self._log.clock, *parts, self._turns)
         self._ready = self._reading.ready
         self._has_read = False
         self._due_at_s = 0.0
@@ -583,7 +579,9 @@ class Consumer(Lookups):
             self._reading.settle()
             self._commits.commit_on_its_own()
         self._commits.collect()
-        self._due_at_s = self._commits.due_at_s
+        if now_s >= self._statistics.due_at_s:
+            self._statistics.call_back()
+        self._due_at_s = min(self._commits.due_at_s, self._statistics.due_at_s)
         if is_subscribed:
             if may_read:
                 self._reading.follow_group()

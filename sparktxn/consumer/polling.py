@@ -195,6 +195,7 @@ class Reading:
 
     def handed_out(self, chunk: Chunk) -> None:
         """Move past a chunk that the user gets as it is."""
+        chunk.progress.received += chunk.batch.num_rows
         self._move(chunk.progress, chunk.offset(chunk.batch.num_rows - 1) + 1)
 
     def _move(self, progress: Progress, offset: int) -> None:
@@ -227,6 +228,7 @@ class Reading:
             reason = f"topic {topic!r} declares columns, so its records are no messages: read it with consume_arrow()"
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NOT_IMPLEMENTED, reason))
         self._chunk = chunk
+        chunk.progress.received += len(messages)
         self.ready.extend(messages)
         return True
 
@@ -339,6 +341,10 @@ class Reading:
         self._fetcher.forget()
         self._reported.clear()
         self.poll_again()
+
+    def partition_view(self, key: TopicPartitionKey) -> PartitionView | None:
+        """Return the partition in the pinned view."""
+        return self._fetcher.partition_view(key)
 
     def watermarks_in_view(self, key: TopicPartitionKey) -> tuple[int, int]:
         """Return (low, high) in the pinned view, or OFFSET_INVALID twice."""
@@ -516,6 +522,7 @@ class Reading:
             self._needs_offsets = True
             return None
         committed = seen.committed_offset(*where)
+        progress.found_committed = OFFSET_INVALID if committed is None else committed.offset
         if logical is not None:
             self._offsets.start_at(progress, logical, committed)
             return logical

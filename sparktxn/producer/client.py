@@ -14,6 +14,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavaila
 from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn.kafka.statistics import Statistics
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
@@ -38,6 +39,7 @@ from sparktxn.producer.recordvalues import (
 )
 from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.states import TransactionState
+from sparktxn.producer.statistics import producer_statistics
 from sparktxn.producer.topics import Topics, too_large, without_key
 from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
@@ -102,6 +104,7 @@ class Producer(Lookups):
                 on_fatal=self._reports.add_error,
                 refuse_records=self._accepting.clear,
             )
+        self._reports.statistics = Statistics.wanted(self._settings, self._clock, self._said_in_statistics)
         watch(self)
 
     # --- records ---------------------------------------------------------------------------------------------------
@@ -250,7 +253,7 @@ class Producer(Lookups):
         """
         self._check()
         timeout_s = seconds(timeout)
-        served = self._reports.serve()
+        served = self._reports.serve_with_statistics()
         if served or not self._may_wait(timeout_s):
             return served
         if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
@@ -259,7 +262,7 @@ class Producer(Lookups):
         else:
             self._reports.wait(None if timeout_s < 0 else timeout_s)
             self._check()
-        return self._reports.serve()
+        return self._reports.serve_with_statistics()
 
     @in_time("timeout", clock_of, own_time_s)
     def flush(self, timeout: float | None = -1) -> int:
@@ -271,7 +274,7 @@ class Producer(Lookups):
         self._check()
         if self._transactions is not None:
             self._flush_transaction()
-            self._reports.serve()
+            self._reports.serve_with_statistics()
         elif self._log is not None:
             self._flush_linger()
         return len(self)
@@ -497,6 +500,10 @@ class Producer(Lookups):
 
     def _add(self, buffer: PartitionBuffer, row: Any, size_bytes: int) -> None:
         self._opened_buffers().add(buffer, row, size_bytes)
+
+    def _said_in_statistics(self) -> dict[str, Any]:
+        state = None if self._transactions is None else self._transactions.state
+        return producer_statistics(self._settings, self._buffers, self._outbox, state)
 
     def _notice(self) -> None:
         if self._linger is not None:

@@ -40,6 +40,8 @@ class Outbox(TransactionWriter):
         self._operation = Operation.PUBLISH
         self._named: Sequence[PendingSegment] = ()
         self._before_count = 0
+        self.stored_records: dict[tuple[str, int], int] = {}
+        """Records that entries of this producer name, by (topic, partition)."""
         self.dropped_records = 0
         """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""
         self.published_records: dict[TopicIdPartition, int] = {}
@@ -115,6 +117,8 @@ class Outbox(TransactionWriter):
         """Queue the reports of the records that the list has named; its segments wait no more."""
         named, self._named = self._named, ()
         for segment, result in zip(named, results[self._before_count :], strict=False):
+            place = (segment.topic.name, segment.partition)
+            self.stored_records[place] = self.stored_records.get(place, 0) + segment.record_count
             if segment.report_count:
                 self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
         if self._operation is Operation.PUBLISH:

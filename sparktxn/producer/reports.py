@@ -9,6 +9,7 @@ from typing import Any
 
 from sparktxn.errors import KafkaError
 from sparktxn.kafka.message import Message
+from sparktxn.kafka.statistics import Statistics
 from sparktxn.process.clock import callers_own_time
 from sparktxn.stage.pendingsegment import DeliveryCallback
 
@@ -24,6 +25,7 @@ class Reports:
     def __init__(self, *, only_errors: bool = False, error_cb: Callable[[KafkaError], Any] | None = None) -> None:
         self._only_errors = only_errors
         self._error_cb = error_cb
+        self.statistics: Statistics | None = None
         self._queue: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._arrived = threading.Condition()
 
@@ -57,8 +59,17 @@ class Reports:
         """Return True once there is a report, False when `timeout_s` (None: no limit) is over or `wake` was called."""
         with self._arrived:
             if not self._queue:
-                self._arrived.wait(timeout_s)
+                self._arrived.wait(timeout_s if self.statistics is None else self.statistics.limit_s(timeout_s))
             return bool(self._queue)
+
+    def serve_with_statistics(self) -> int:
+        """Call back with statistics if they are due, too; return how many callbacks were called."""
+        called = 0
+        if self.statistics is not None and (call := self.statistics.take()) is not None:
+            called = 1
+            with callers_own_time():
+                call()
+        return called + self.serve()
 
     def serve(self) -> int:
         """Call what is queued now, on this thread; return how many. What a callback raises goes to the caller."""

@@ -386,10 +386,10 @@ def _(world: World) -> None:
         assert code_of(future.result) == KafkaError.INVALID_REQUEST
 
 
-@shows("`debug` and `statistics.interval.ms` are checked")
+@shows("`debug` is checked")
 def _(world: World) -> None:
     topic(world)
-    producer(world, **{"debug": "no such context", "statistics.interval.ms": -1}).close()
+    producer(world, debug="no such context").close()
 
 
 @shows("a consumer cannot be iterated")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sparktxn.config.settings import Setting, setting, settings_of, values_by_field
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
-from sparktxn.config.values import text
+from sparktxn.config.values import function, integer, text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
 
-__all__ = ["ClientSettings", "SortedSettings", "none_if_empty", "settings_of_keywords", "sort_settings"]
+__all__ = [
+    "ClientSettings",
+    "PolledSettings",
+    "SortedSettings",
+    "none_if_empty",
+    "settings_of_keywords",
+    "sort_settings",
+]
 
 _ADDRESS: Final = "bootstrap.servers"
 _EXPECTED_ADDRESS: Final = "the store's address, such as /data/log or s3://bucket/prefix"
@@ -116,3 +123,27 @@ class ClientSettings:
         Raises:
             ConfigurationError: they do.
         """
+
+
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolledSettings(ClientSettings):
+    """The settings that clients with `poll()` share, where its callbacks are called."""
+
+    client_id: str = setting("client.id", "rdkafka", text, "The client's name.")
+    statistics_interval_s: float = setting(
+        "statistics.interval.ms",
+        0,
+        integer(0, 86_400_000),
+        "How often stats_cb is called; 0 is never.",
+        convert=_seconds,
+    )
+    stats_cb: Callable[[str], Any] | None = setting(
+        "stats_cb",
+        None,
+        function,
+        "Called inside poll() with librdkafka's JSON of statistics, every statistics.interval.ms.",
+    )

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from sparktxn.config.settings import setting, settings_of
 from sparktxn.config.values import boolean, choice, function, identifier, integer, refusal, text
-from sparktxn.kafka.settings.client import ClientSettings, none_if_empty
+from sparktxn.kafka.settings.client import PolledSettings, none_if_empty
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
 
@@ -48,7 +48,7 @@ def _names(strategies: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerSettings(ClientSettings):
+class ConsumerSettings(PolledSettings):
     """The settings of a consumer."""
 
     client = "consumer"

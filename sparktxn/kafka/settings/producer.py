@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from sparktxn.config.settings import setting, settings_of
 from sparktxn.config.values import boolean, choice, function, identifier, integer, number, text
 from sparktxn.errors import ConfigurationError
-from sparktxn.kafka.settings.client import ClientSettings, none_if_empty
+from sparktxn.kafka.settings.client import PolledSettings, none_if_empty
 
 __all__ = ["PARTITIONERS", "PRODUCER_SETTINGS", "ProducerSettings"]
 
@@ -49,7 +49,7 @@ def _unlimited_seconds(milliseconds: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerSettings(ClientSettings):
+class ProducerSettings(PolledSettings):
     """The settings of a producer."""
 
     client = "producer"

@@ -49,7 +49,7 @@ def test_settings_of_the_store_go_to_the_store() -> None:
     assert settings.store_options == {"store.fsync": "false", "storage.key": "k"}
 
 
-@each(["security.protocol", "group.protocol.type", "fetch.min.bytes", "debug", "stats_cb"])
+@each(["security.protocol", "group.protocol.type", "fetch.min.bytes", "debug", "throttle_cb"])
 def test_settings_without_a_meaning_here_are_accepted(name: str) -> None:
     assert ConsumerSettings.parse({**REQUIRED, name: "x"}) == ConsumerSettings.parse(REQUIRED)
 
