@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from contextlib import closing
 from typing import Final
@@ -13,6 +12,7 @@ from sparktxn.console.application import application
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard, is_loopback
 from sparktxn.console.source import Source
 from sparktxn.errors import ConfigurationError
+from sparktxn.process.listening import address_of, listening
 from sparktxn.store import Store
 
 __all__ = ["check_access", "serve"]
@@ -64,8 +64,8 @@ def serve(
         KeyboardInterrupt: it was interrupted.
     """
     check_access(host, token)
-    with closing(_listening(host, port)) as listener:
-        on_start(_address(host, listener))
+    with closing(listening(host, port, "--listen")) as listener:
+        on_start(address_of(host, listener))
         pages = application(Source(store, hide_values=hide_values), timeout_s)
         server = uvicorn.Server(
             uvicorn.Config(
@@ -79,20 +79,3 @@ def serve(
             )
         )
         server.run(sockets=[listener])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (while ")[0]
-        raise ConfigurationError(
-            f"cannot listen at port {port} of {host!r}: {reason}: choose another port with --port, or an address of "
-            f"this machine with --listen"
-        ) from error
-
-
-def _address(host: str, listener: socket.socket) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{listener.getsockname()[1]}"

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import pytest
 import uvicorn
 from typer.core import TyperGroup
 
-from sparktxn.catalog import server
+from sparktxn.catalog import server as catalog_server
 from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
+from sparktxn.console import server as console_server
 from sparktxn.exporter import server as exporter_server
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
@@ -66,9 +68,10 @@ def test_every_module_of_a_verb_is_one_of_the_command() -> None:
 @pytest.fixture
 def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
-    for module in (server, exporter_server):
-        monkeypatch.setattr(module, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+    for server in (catalog_server, console_server, exporter_server):
+        monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(exporter_server._Server, "serve_forever", lambda self: None)
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
 

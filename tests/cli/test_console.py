@@ -1,0 +1,127 @@
+"""`txnlog console`: a process that answers until Ctrl-C, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+
+from sparktxn.console import server
+from tests.cli.shop import store
+from tests.cli.terminal import ok, txnlog
+from tests.cli.test_processes import WAIT_S, start, stream
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def topic() -> None:
+    ok("topics", "create", "orders")
+
+
+@pytest.fixture
+def serving() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes of a test, which end with it."""
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.communicate()
+
+
+def get(address: str, **headers: str) -> bytes:
+    request = urllib.request.Request(address, headers=headers)
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+def test_it_serves_pages_until_ctrl_c(serving: list[subprocess.Popen[bytes]]) -> None:
+    process = start("console", "--port", "0", "--no-browser", "--json")
+    serving.append(process)
+    row = json.loads(stream(process.stdout).readline())
+    address = row.pop("address")
+    assert row == {"store": store()}
+    assert address.startswith("http://127.0.0.1:")
+    assert b"<h1>" in get(f"{address}/", Accept="text/html")
+    assert [one["topic"] for one in json.loads(get(f"{address}/topics", Accept="application/json"))["topics"]] == [
+        "orders"
+    ]
+    lines = get(f"{address}/topics/orders/download?format=jsonl")
+    ok("produce", "-t", "orders", stdin=b"one\n")
+    assert (lines, b'"value":"one"' in get(f"{address}/topics/orders/download?format=jsonl")) == (b"", True)
+    with pytest.raises(urllib.error.HTTPError, match="421"):
+        get(f"{address}/", Host="evil.example")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT_S) == 130
+    assert (stream(process.stdout).read(), stream(process.stderr).read()) == (b"", b"")
+
+
+def test_a_token_of_the_environment_is_asked_for(
+    serving: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TXNLOG_CONSOLE_TOKEN", TOKEN)
+    process = start("console", "--port", "0", "--no-browser", "--json")
+    serving.append(process)
+    address = json.loads(stream(process.stdout).readline())["address"]
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        get(f"{address}/")
+    assert b"orders" in get(f"{address}/topics", Authorization=f"Bearer {TOKEN}")
+
+
+@pytest.fixture
+def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the browser opens, of a server that ends once it has started."""
+    opened: list[str] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    return opened
+
+
+def test_the_browser_opens_the_first_page(ended_at_once: list[str]) -> None:
+    ok("console", "--no-browser")
+    out = ok("console", "--json").out
+    until_s = time.monotonic() + WAIT_S
+    while not ended_at_once and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert ended_at_once == [json.loads(out)["address"]]
+
+
+def test_other_machines_are_refused_without_a_token(ended_at_once: list[str]) -> None:
+    done = txnlog("console", "--listen", "0.0.0.0", "--no-browser")
+    assert (done.code, done.out) == (2, b"")
+    assert "give a --token" in done.err
+    done = txnlog("console", "--listen", "0.0.0.0", "--no-browser", "--token", "short")
+    assert (done.code, "expected at least 16" in done.err) == (2, True)
+    ok("console", "--listen", "0.0.0.0", "--no-browser", "--token", TOKEN)
+
+
+def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = txnlog("console", "--no-browser", "--port", str(port))
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.startswith(f"txnlog: cannot listen at port {port} of '127.0.0.1': Address already in use")
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "jinja2"])
+def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    for name in list(sys.modules):
+        # What is loaded of a package is found without the package.
+        if name.startswith(("sparktxn.console", f"{missing}.")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    done = txnlog("console", "--port", "0", "--no-browser")
+    assert (done.code, done.out) == (2, b"")
+    assert done.err == f"txnlog: the console needs the package '{missing}': pip install 'sparktxn[console]'\n"
