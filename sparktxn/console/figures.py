@@ -63,7 +63,9 @@ def topic_figures(view: ReadView) -> dict[str, Figures]:
     """Return what each topic of a view has, by name."""
     found: dict[str, list[int]] = {name: [0, 0, 0, 0] for name in view.topics}
     for (name, _), partition in view.partitions.items():
-        sums = found[name]
-        for place, value in enumerate(partition_figures(partition)):
-            sums[place] += value
+        sums, figures = found[name], partition_figures(partition)
+        sums[0] += figures.offsets
+        sums[1] += figures.segments
+        sums[2] += figures.size_bytes
+        sums[3] += figures.behind
     return {name: Figures(*sums) for name, sums in found.items()}

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from sparktxn.console.asked import NotFound
 from sparktxn.console.chronicle import Chronicle
+from sparktxn.console.groupoffsets import GroupOffsets
 from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store
@@ -32,7 +33,7 @@ class Source:
         self.hide_values = hide_values
         self.chronicle = Chronicle(store.log.objects)
         self.ids = TransactionalIds(store.log, self.chronicle)
-        self._group_ids: tuple[int, list[str]] = (0, [])
+        self.groups = GroupOffsets(store.log, self.chronicle)
 
     @cached_property
     def uri(self) -> str:
@@ -62,12 +63,3 @@ class Source:
         if name not in view.topics:
             raise NotFound(f"there is no topic {name!r} in this store")
         return view
-
-    def group_ids(self) -> list[str]:
-        """Return the ids of all groups, as they were when this was last asked for, if no entry was written since."""
-        entry, found = self._group_ids
-        newest = self.log.refresh()
-        if entry != newest:
-            found = self.log.group_ids()
-            self._group_ids = (newest, found)
-        return found

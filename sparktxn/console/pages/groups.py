@@ -26,7 +26,7 @@ def groups(source: Source, asked: Asked) -> Page:
     """Return a page of the groups by id; `q` is a part of their ids, `start` the first one."""
     view = source.view()
     part, start = asked.text("q").lower(), asked.text("start")
-    found = [name for name in source.group_ids() if part in name.lower() and name >= start]
+    found = [name for name in source.groups.ids() if part in name.lower() and name >= start]
     content = {
         "entry": view.entry,
         "q": asked.text("q"),
@@ -41,17 +41,26 @@ def group_rows(source: Source, view: ReadView, group_ids: Iterable[str]) -> list
     names = {topic.topic_id: topic.name for topic in view.topics.values()}
     rows = []
     for group_id in group_ids:
-        described = describe_group(source.log, source.uri, group_id, operations=False)
-        offsets = [one for one in source.log.group_offsets(group_id) if one.topic_id in names]
-        lags = [_lag(view, names[one.topic_id], one.partition, one.offset) for one in offsets]
+        state, members = "Empty", 0
+        if source.log.group(group_id) is not None:
+            described = describe_group(source.log, source.uri, group_id, operations=False)
+            state, members = described.state.name.capitalize(), len(described.members)
+        lag, topics, partitions = 0, set(), 0
+        for (topic_id, partition), offset in source.groups.of(group_id).items():
+            name = names.get(topic_id)
+            found = None if name is None else view.partitions.get((name, partition))
+            if found is not None:
+                topics.add(name)
+                partitions += 1
+                lag += max(0, found.last_stable_offset - offset)
         rows.append(
             {
                 "group_id": group_id,
-                "state": described.state.name.capitalize(),
-                "members": len(described.members),
-                "topics": sorted({names[one.topic_id] for one in offsets}),
-                "partitions": len(offsets),
-                "lag": sum(lag for lag in lags if lag is not None),
+                "state": state,
+                "members": members,
+                "topics": sorted(filter(None, topics)),
+                "partitions": partitions,
+                "lag": lag,
             }
         )
     return rows

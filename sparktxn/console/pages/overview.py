@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from typing import Any, Final
 
 from sparktxn.console.asked import Asked
@@ -15,6 +17,7 @@ __all__ = ["overview"]
 
 _HOUR_MS: Final = 3_600_000
 _TOP: Final = 10
+_OFFSETS_COUNTED: Final = 10_000
 _SPANS: Final = ("hour", "all")
 
 
@@ -36,7 +39,9 @@ def overview(source: Source, asked: Asked) -> Page:
     for figures in by_topic.values():
         total = total.plus(figures)
     opened = open_rows(source, view.entry)
-    groups = group_rows(source, view, source.group_ids()[:200])
+    group_ids = source.groups.ids()
+    counted = group_ids[: _countable(source, group_ids)]
+    groups = group_rows(source, view, counted)
     behind = sorted((row for row in groups if row["lag"]), key=lambda row: -row["lag"])
     content: dict[str, Any] = {
         "store": source.uri,
@@ -63,7 +68,10 @@ def overview(source: Source, asked: Asked) -> Page:
         ],
         "open_transactions": opened[:_TOP],
         "open_count": len(opened),
+        "groups": len(group_ids),
+        "groups_counted": len(counted),
         "groups_behind": behind[:_TOP],
+        "behind_count": len(behind),
         "largest_topics": [
             {"topic": name, **figures._asdict(), "segment_bytes": figures.segment_bytes}
             for name, figures in sorted(by_topic.items(), key=lambda item: -item[1].size_bytes)[:_TOP]
@@ -71,3 +79,9 @@ def overview(source: Source, asked: Asked) -> Page:
         "small_files": sorted(name for name, figures in by_topic.items() if figures.has_small_files)[:_TOP],
     }
     return Page("overview.html", "Overview", content)
+
+
+def _countable(source: Source, group_ids: Sequence[str]) -> int:
+    """Return how many groups have at most so many offsets together that counting them takes no time to speak of."""
+    sums = accumulate(len(source.groups.of(group_id)) for group_id in group_ids)
+    return max(1, sum(1 for _ in takewhile(lambda offsets: offsets <= _OFFSETS_COUNTED, sums)))
