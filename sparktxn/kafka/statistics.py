@@ -67,7 +67,7 @@ class Statistics:
         if now_s < self.due_at_s or own is None:
             return None
         self.due_at_s = now_s + self._interval_s
-        callback, text = self._callback, msgspec.json.encode(self._common(now_s) | own()).decode()
+        callback, text = self._callback, msgspec.json.encode({**self._common(now_s), **own()}).decode()
         return lambda: callback(text)
 
     def limit_s(self, timeout_s: float | None) -> float | None:
