@@ -52,8 +52,12 @@ __all__ = ["AdminClient"]
 class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     """Administers the store at ``bootstrap.servers``, which the first `create_topics` makes if it is missing.
 
-    Any other call on a missing store answers StoreNotFound. Time-outs are in seconds; operation_timeout is accepted for
-    confluent-kafka's sake: an operation is complete when it is answered.
+    Any other call on a missing store answers StoreNotFound. `request_timeout` and `timeout` bound a call, in seconds.
+    `operation_timeout` is accepted for confluent-kafka's sake: an operation is complete when it is answered.
+    `validate_only` checks a change, and makes none. `include_authorized_operations` adds all operations to an answer.
+
+    Args:
+        config: settings under librdkafka's dotted names; as keywords, ``_`` means ``.``.
     """
 
     # Topics
@@ -67,7 +71,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Create topics, and the store if it is missing; {name: Future}.
+        """Create `new_topics`, and the store if it is missing; {name: Future}.
 
         The futures raise KafkaException: ``TOPIC_ALREADY_EXISTS``, ``INVALID_TOPIC``, ``INVALID_PARTITIONS``,
         ``INVALID_CONFIG``.
@@ -89,7 +93,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         operation_timeout: float = 0.0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[None]]:
-        """Delete topics with all their records; {name: Future}."""
+        """Delete `topics` with all their records; {name: Future}."""
         return self._each(names_of("topics", topics), lambda name: topiccalls.delete_topic(self._log(), name))
 
     @answered
@@ -101,7 +105,10 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Add empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
+        """Add empty partitions as `new_partitions` say; {name: Future}.
+
+        The futures may raise ``INVALID_PARTITIONS``.
+        """
         return self._each(
             list_of("new_partitions", new_partitions, NewPartitions),
             lambda new: topiccalls.create_partitions(self._log(), new, validate_only=validate_only),
@@ -116,9 +123,10 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Add nullable columns to typed topics, {topic: columns}; {topic: Future}. Earlier records have null there.
+        """Add nullable columns to typed topics; {topic: Future}. `new_columns` has them by topic.
 
-        A column that a topic has with the same type is left as it is. The futures may raise ``INVALID_CONFIG``.
+        Earlier records have null there. A column that a topic has with the same type is left as it is. The futures may
+        raise ``INVALID_CONFIG``.
         """
         given = arguments.mapping("new_columns", new_columns)
 
@@ -131,7 +139,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
-        """Return all topics, or the one named.
+        """Return all topics, or `topic` alone.
 
         Raises:
             StoreNotFound: there is no store.
@@ -147,7 +155,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         include_authorized_operations: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[TopicDescription]]:
-        """Describe topics; {name: Future}. There are no access control lists: all operations are authorized."""
+        """Describe `topics`; {name: Future}. There are no access control lists: all operations are authorized."""
         names = topics.topic_names if isinstance(topics, TopicCollection) else topics
         return self._each(
             names_of("topics", names),
@@ -160,7 +168,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def describe_configs(
         self, resources: Sequence[ConfigResource], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
-        """Return all settings of topics, or of the store; {resource: Future of {name: ConfigEntry}}.
+        """Return all settings of `resources`: topics, or the store; {resource: Future of {name: ConfigEntry}}.
 
         The store is ``ConfigResource("BROKER", "0")``: what it sets is the default of topics that do not set it.
         """
@@ -177,7 +185,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         validate_only: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
-        """Set and remove settings of topics, or of the store, as `incremental_configs` say; {resource: Future}."""
+        """Set and remove settings of `resources`, as their `incremental_configs` say; {resource: Future}."""
         return self._alter(resources, partial(configs.alter_configs, validate_only=validate_only))
 
     @answered
@@ -188,7 +196,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         validate_only: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
-        """Give topics or the store the settings of `set_config`, and all others their defaults; {resource: Future}.
+        """Give `resources` the settings of `set_config`, and all others their defaults; {resource: Future}.
 
         Prefer `incremental_alter_configs`, which leaves other settings as they are.
         """
@@ -215,7 +223,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Return one offset for each partition; {partition: Future}. The keys keep the offset that was asked for."""
+        """Return for each partition the offset that its OffsetSpec in `topic_partition_offsets` asks for.
+
+        {partition: Future}; the keys keep what was asked for. With READ_COMMITTED as `isolation_level` the latest
+        offset is the last stable one.
+        """
         offsets = _offset_specs(topic_partition_offsets)
         arguments.integer("isolation_level", isolation_level, 0, 1)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
@@ -235,7 +247,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         operation_timeout: float = 0.0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
-        """Delete the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
+        """Delete the records before the offsets of `topic_partition_offsets` (OFFSET_END: all); {partition: Future}."""
         return self._each(
             list_of("topic_partition_offsets", topic_partition_offsets, TopicPartition),
             lambda partition: records.delete_records(self._log(), partition),
@@ -255,8 +267,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> Future[list[TransactionListing]]:
         """Return the transactional ids that pass every filter that is given, by name.
 
-        `duration_filter_ms` lets those pass whose last transaction began longer ago; the pattern is a regular
-        expression for the whole id. A state that does not exist is reported by a warning.
+        `states` and `producer_ids` are those that pass. `duration_filter_ms` lets those pass whose last transaction
+        began longer ago. `transactional_id_pattern` is a regular expression for the whole id. A state that does not
+        exist is reported by a warning.
         """
         named = None if states is None else arguments.items("states", states, str)
         ids = None if producer_ids is None else _producer_ids(producer_ids)
@@ -272,7 +285,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def describe_transactions(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
-        """Describe transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
+        """Describe `transactional_ids`; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
         return self._each(
             names_of("transactional_ids", transactional_ids),
             lambda name: transactions.describe_transaction(self._refreshed(), name),
@@ -282,7 +295,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def describe_producers(
         self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
-        """Return the producers of partitions; {partition: Future}."""
+        """Return the producers of `topic_partitions`; {partition: Future}."""
         return self._each(
             list_of("topic_partitions", topic_partitions, TopicPartition),
             lambda partition: producers.describe_producers(self._refreshed(), partition),
@@ -304,7 +317,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def fence_producers(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[ProducerIdAndEpoch]]:
-        """Fence the producers of transactional ids, and abort what they left open or prepared.
+        """Fence the producers of `transactional_ids`, and abort what they left open or prepared.
 
         {id: Future of the identity that this has taken}.
         """
@@ -323,6 +336,8 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HangingTransaction]]:
         """Return unprepared transactions that hold up a partition longer than `max_transaction_timeout_ms`.
+
+        None as `topic` is all topics, and None as `partition` all its partitions.
 
         Raises:
             ValueError: a partition is given without its topic.

@@ -60,7 +60,7 @@ class GroupCalls(AnsweringClient):
 
     @in_time("timeout", clock_of)
     def list_groups(self, group: str | None = None, timeout: float | None = -1.0) -> list[GroupMetadata]:
-        """Return all groups, or the one named, as confluent-kafka's oldest call of this kind does."""
+        """Return all groups, or `group` alone, as confluent-kafka's oldest call of this kind does."""
         group = arguments.text_or_none("group", group)
         log = self._without_overdue(None if group is None else [group])
         return groups.group_metadata(log, self._uri, group)
@@ -73,7 +73,7 @@ class GroupCalls(AnsweringClient):
         include_authorized_operations: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Describe groups with their members; {group id: Future}. A group that does not exist is DEAD."""
+        """Describe `group_ids` with their members; {group id: Future}. A group that does not exist is DEAD."""
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: groups.describe_group(
@@ -89,7 +89,7 @@ class GroupCalls(AnsweringClient):
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[list[ConsumerGroupLag]]]:
-        """Return how far groups are behind, by partition; {group id: Future}.
+        """Return how far `group_ids` are behind the end that `isolation_level` sees; {group id: Future}.
 
         The end is the last stable offset, or with ``READ_UNCOMMITTED`` the log end. Partitions are those that have a
         committed offset or a member.
@@ -109,7 +109,7 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[str]]:
-        """Remove the members with these instance ids, or all members; return the removed member ids.
+        """Remove the members of `group_id` with `group_instance_ids` (None: all members); return their member ids.
 
         Consumers that still run are fenced, and may join again. The future may raise ``UNKNOWN_MEMBER_ID``: there is no
         member with an instance id; no member is removed then.
@@ -128,7 +128,10 @@ class GroupCalls(AnsweringClient):
         require_stable: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Return committed offsets of groups; {group id: Future}."""
+        """Return committed offsets of the groups in `list_consumer_group_offsets_request`; {group id: Future}.
+
+        With `require_stable` an offset that an open transaction holds is an error.
+        """
         name, asked = "list_consumer_group_offsets_request", list_consumer_group_offsets_request
         return self._each(
             list_of(name, asked, ConsumerGroupTopicPartitions),
@@ -143,7 +146,7 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Set offsets of groups, each group's all or none; {group id: Future}.
+        """Set offsets as `alter_consumer_group_offsets_request` says, each group's all or none; {group id: Future}.
 
         The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
         """
@@ -157,7 +160,9 @@ class GroupCalls(AnsweringClient):
         *,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Forget groups' offsets for the partitions named, those inside open transactions too; {group id: Future}.
+        """Forget the offsets that `delete_consumer_group_offsets_request` names; {group id: Future}.
+
+        Those inside open transactions, too.
 
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``GROUP_SUBSCRIBED_TO_TOPIC`` or ``NON_EMPTY_GROUP``: the group
         has members.
@@ -169,7 +174,7 @@ class GroupCalls(AnsweringClient):
     def delete_consumer_groups(
         self, group_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[None]]:
-        """Forget groups with all their offsets, those inside open transactions too; {group id: Future}.
+        """Forget `group_ids` with all their offsets, those inside open transactions too; {group id: Future}.
 
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``NON_EMPTY_GROUP``: the group has members.
         """

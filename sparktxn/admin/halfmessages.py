@@ -66,7 +66,7 @@ class HalfMessageCalls(AnsweringClient):
         states: Iterable[HalfMessageState | str] | None = None,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HalfMessageListing]]:
-        """Return the unsettled half messages of producer groups and in states (None: all), the oldest first.
+        """Return unsettled half messages of `group_ids` and in `states` (None: all), the oldest first.
 
         Raises:
             ConfigurationError: a state is unknown.
@@ -93,7 +93,7 @@ class HalfMessageCalls(AnsweringClient):
     def discard_half_messages(
         self, half_messages: Sequence[HalfMessageId], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[HalfMessageId, Future[None]]:
-        """Discard half messages: they are kept, and no checker is asked for them; {id: Future}.
+        """Discard `half_messages`: they are kept, and no checker is asked for them; {id: Future}.
 
         The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``, and ``INVALID_TXN_STATE``: it is settled, or was checked
         just now.
@@ -108,7 +108,7 @@ class HalfMessageCalls(AnsweringClient):
         wait_ms: int = 0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[HalfMessageId, Future[None]]:
-        """Make discarded half messages pending again, with no checks; the first is due after `wait_ms`; {id: Future}.
+        """Make discarded `half_messages` pending again, with no checks; the first is due after `wait_ms`; {id: Future}.
 
         The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``, and ``INVALID_TXN_STATE``: it is settled.
         """
@@ -119,7 +119,7 @@ class HalfMessageCalls(AnsweringClient):
     def delete_half_messages(
         self, half_messages: Sequence[HalfMessageId], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[HalfMessageId, Future[None]]:
-        """Forget discarded half messages: no reader ever sees them; {id: Future}.
+        """Forget discarded `half_messages`: no reader ever sees them; {id: Future}.
 
         The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``, and ``INVALID_TXN_STATE``: it is settled, or pending.
         """

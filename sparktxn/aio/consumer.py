@@ -26,8 +26,9 @@ class AIOConsumer:
     Callbacks are coroutine functions: those of settings (``error_cb``, ``on_commit``) and of `subscribe`. They run on
     the loop, inside the call that they belong to, and may await methods of this consumer.
 
-    A read whose task is cancelled, as by ``asyncio.timeout``, goes on until its own time-out. What it finds is returned
-    by the next read. Messages that are left when the consumer is closed count as read.
+    `timeout` is in seconds; -1 or None waits without end. A read whose task is cancelled, as by ``asyncio.timeout``,
+    goes on until its own time-out. What it finds is returned by the next read. Messages that are left when the consumer
+    is closed count as read.
     """
 
     def __init__(
@@ -69,7 +70,10 @@ class AIOConsumer:
         return await self._threads.run(partial(getattr(self._consumer, name), *args, **kwargs))
 
     async def poll(self, timeout: float | None = -1.0) -> Message | None:
-        """Return the next message; see `Consumer.poll`. `consume` costs less for each of many messages."""
+        """Return the next message within `timeout` seconds; see `Consumer.poll`.
+
+        `consume` costs less for each of many messages.
+        """
 
         def read(timeout_s: float | None) -> list[Message]:
             message = self._consumer.poll(timeout_s)
@@ -79,7 +83,7 @@ class AIOConsumer:
         return found[0] if found else None
 
     async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
-        """Return up to `num_messages` messages; see `Consumer.consume`."""
+        """Return up to `num_messages` messages within `timeout` seconds; see `Consumer.consume`."""
         num_messages = arguments.integer("num_messages", num_messages, 0)
         return await self._read(partial(self._consumer.consume, num_messages), num_messages, timeout)
 
@@ -110,7 +114,10 @@ class AIOConsumer:
         on_revoke: AsyncRebalanceCallback | None = None,
         on_lost: AsyncRebalanceCallback | None = None,
     ) -> None:
-        """Read all partitions of `topics`; see `Consumer.subscribe`. Callbacks get this consumer."""
+        """Read all partitions of `topics`; see `Consumer.subscribe`.
+
+        `on_assign`, `on_revoke` and `on_lost` are coroutine functions, and get this consumer.
+        """
         given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         callbacks = {name: self._wrapped(callback) for name, callback in given.items() if callback is not None}
         await self._call("subscribe", topics, **callbacks)

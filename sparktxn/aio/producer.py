@@ -22,6 +22,7 @@ class AIOProducer:
     """A `Producer` whose methods are awaited; it is made inside a running loop.
 
     `produce` gives a future for each record. Callbacks of settings, such as ``error_cb``, are coroutine functions.
+    `timeout` is in seconds, as in `Producer`.
     """
 
     def __init__(

@@ -56,9 +56,9 @@ class Consumer(Lookups):
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
     time-out. `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
-    on_commit, error_cb, stats_cb) run inside the calls of this class, on the caller's thread. A time-out of -1 or None
-    waits without end. Every method raises RuntimeError once the consumer is closed, or in a process that was forked
-    after it was made.
+    on_commit, error_cb, stats_cb) run inside the calls of this class, on the caller's thread. A `timeout` is in seconds;
+    -1 or None waits without end. Every method raises RuntimeError once the consumer is closed, or in a process that was
+    forked after it was made.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
@@ -271,9 +271,9 @@ class Consumer(Lookups):
         """Read all partitions of `topics` (names, or patterns that begin with ``^``), in place of what was subscribed.
 
         The consumer joins its group at the next poll(), and reads the partitions that the group gives it.
-        `on_assign(consumer, partitions)` is called inside poll(), and may assign them with other offsets; `on_revoke`
-        before partitions go to another member, while their offsets can be committed. `on_lost`, or `on_revoke` without
-        it, is called when others may have them already, and nothing can be committed.
+        `on_assign` is called with the consumer and its partitions inside poll(), and may assign them with other
+        offsets. `on_revoke` is called before partitions go to another member, while their offsets can be committed.
+        `on_lost`, or `on_revoke` without it, is called when others may have them already, and nothing can be committed.
         """
         self._check()
         names = arguments.items("topics", topics, str)
@@ -362,7 +362,7 @@ class Consumer(Lookups):
 
     @in_turn
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at `partition.offset`.
+        """Go on in `partition` at its offset.
 
         Raises:
             KafkaException: ``_UNKNOWN_PARTITION``: it is not assigned; ``_INVALID_ARG``: the offset means nothing.
@@ -377,7 +377,7 @@ class Consumer(Lookups):
 
     @in_turn
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return each partition's next offset; OFFSET_INVALID while it is unknown, an error if it is not assigned."""
+        """Return the next offset of each of `partitions`; OFFSET_INVALID: unknown yet, `error`: it is not assigned."""
         self._check()
         given = topic_partitions("partitions", partitions)
         self._reading.settle()
@@ -413,7 +413,7 @@ class Consumer(Lookups):
 
     @in_time("timeout", clock_of)
     def committed(self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0) -> list[TopicPartition]:
-        """Return the group's committed offsets, OFFSET_INVALID where there is none.
+        """Return the group's committed offsets of `partitions`, OFFSET_INVALID where there is none.
 
         This consumer's commits that were asked for before are waited for, as a broker answers in order.
 
@@ -433,7 +433,7 @@ class Consumer(Lookups):
         offsets: Sequence[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit `message`'s offset plus one, `offsets`, or what is stored; return it if not asynchronous.
+        """Commit `message`'s offset plus one, `offsets`, or what is stored; return it if not `asynchronous`.
 
         Raises:
             KafkaException: synchronous: it failed, or there was nothing to commit (``_NO_OFFSET``).
@@ -492,7 +492,7 @@ class Consumer(Lookups):
 
     @in_turn
     def end_block(self, began: Bookmark, committed: bool) -> None:
-        """Go on after a transaction: from here if it was committed, else from where its block began.
+        """Go on after a transaction: from here if it was `committed`, else from where its block `began`.
 
         Positions, fetched messages and stored offsets return there; automatic commits go on.
         """

@@ -42,7 +42,7 @@ class Lookups(WithoutCredentials):
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = -1.0, cached: bool = False
     ) -> tuple[int, int]:
-        """Return (log start offset, end): under read_committed the end is the last stable offset.
+        """Return (log start offset, end) of `partition`: under read_committed the end is the last stable offset.
 
         `cached` answers from the view that is being read, without a poll of the log.
 
@@ -60,7 +60,7 @@ class Lookups(WithoutCredentials):
     def offsets_for_times(
         self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0
     ) -> list[TopicPartition]:
-        """Return, for each partition and the time in its offset (milliseconds), the first offset that is not older.
+        """Return for each of `partitions`, whose offset is a time in milliseconds, the first offset that is not older.
 
         OFFSET_END where there is none; the end for OFFSET_END, and the start for OFFSET_BEGINNING.
 
@@ -97,7 +97,7 @@ class Lookups(WithoutCredentials):
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
-        """Return all topics, or the one named."""
+        """Return all topics, or `topic` alone."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
         self._log.refresh()

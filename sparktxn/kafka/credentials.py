@@ -12,7 +12,7 @@ class WithoutCredentials(NoCopies):
     """A client of a store: its credentials are ``storage.*`` settings, or the machine's own."""
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Check the arguments and change nothing.
+        """Check `username` and `password`, and change nothing: a store has credentials of its own.
 
         Raises:
             TypeError: one is not a str; no value is shown.

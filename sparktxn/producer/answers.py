@@ -31,7 +31,7 @@ class Lookups(WithoutCredentials):
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """Return all topics, or the one asked for, which carries an error if it does not exist."""
+        """Return all topics, or `topic` alone, which carries an error if it does not exist."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
         log, _ = self._connect()

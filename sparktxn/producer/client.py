@@ -64,7 +64,8 @@ class Producer(Lookups):
     """Writes records to topics, each stored once; with ``transactional.id`` in transactions.
 
     Safe for several threads. Callbacks are called only inside poll(), flush(), commit_transaction() and
-    abort_transaction(), on the thread that calls them.
+    abort_transaction(), on the thread that calls them. `timeout` bounds a call, in seconds; below 0 it is
+    ``transaction.timeout.ms``, and without ``transactional.id`` there is no limit.
 
     Args:
         config: settings under librdkafka's dotted names; as keywords, ``_`` means ``.``.
@@ -120,7 +121,10 @@ class Producer(Lookups):
         timestamp: int = 0,
         headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]] | None = None,
     ) -> None:
-        """Queue one record. `timestamp` is in milliseconds, 0 is now; text is stored as UTF-8.
+        """Queue one record of `topic`; text in `value`, `key` and `headers` is stored as UTF-8.
+
+        `partition` below 0: the partitioner chooses by `key`. `callback` or `on_delivery` gets its delivery report.
+        `timestamp` is in milliseconds since 1970, 0 is now.
 
         Raises:
             BufferError: the queue is full: call poll(), then produce again.
@@ -169,13 +173,8 @@ class Producer(Lookups):
         report = None if callback is None else (callback, now_ms)
         buffer = target.partitions[partition]
         rows = buffer.rows
-        row = (
-            key,
-            value,
-            now_ms if type(timestamp) is int and not timestamp else record_timestamp(timestamp) or now_ms,
-            pairs,
-            report,
-        )
+        time_ms = now_ms if type(timestamp) is int and not timestamp else record_timestamp(timestamp) or now_ms
+        row = (key, value, time_ms, pairs, report)
         if len(rows) >= buffer.rows_max or buffer.size_bytes + size > buffer.bytes_max:
             self._add(buffer, row, size)
         else:
@@ -190,9 +189,10 @@ class Producer(Lookups):
         callback: DeliveryCallback | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> int:
-        """Queue many records, each a dictionary of produce()'s arguments; return how many were queued.
+        """Queue many records of `topic`, each a dictionary of produce()'s arguments; return how many were queued.
 
-        A record that is refused gets its KafkaError as ``_error``; the others go on.
+        `partition`, `callback` and `on_delivery` are for those that have none of their own. A record that is refused
+        gets its KafkaError as ``_error``; the others go on.
 
         Raises:
             TypeError: `messages` is not a list of dictionaries, or one has an unknown name: nothing is queued.
@@ -201,7 +201,7 @@ class Producer(Lookups):
         return produce_each(self.produce, topic, batch_messages(messages), partition, common)
 
     def produce_arrow(self, topic: str, batch: object, partition: int = -1) -> None:
-        """Queue the rows of a record batch or table; no delivery reports are made for them.
+        """Queue the rows of a record batch or table for `topic`, or one `partition` of it; without delivery reports.
 
         `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: all its rows are read first.
         For Kafka's record the columns are key, value, headers, timestamp and partition, of which value is required. For
@@ -282,6 +282,8 @@ class Producer(Lookups):
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that no list of commands names yet; their reports carry _PURGE_QUEUE.
 
+        Without `in_queue` it drops none. It waits for uploads unless both `blocking` and `in_flight` are False.
+
         A transaction that has lost records cannot commit: the commit raises _INCONSISTENT, and it must be aborted.
         """
         self._check()
@@ -317,7 +319,10 @@ class Producer(Lookups):
     def send_offsets_to_transaction(
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
-        """Commit a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
+        """Commit `positions` of the consumer group of `group_metadata` with the transaction.
+
+        Logical and invalid offsets are left out.
+        """
         transactions = self._transactional("send_offsets_to_transaction")
         expected = "what Consumer.consumer_group_metadata() gives"
         group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
@@ -325,7 +330,7 @@ class Producer(Lookups):
 
     @in_time("timeout", clock_of, own_time_s)
     def expect(self, topic: str, partition: int, log_end_offset: int, timeout: float = -1) -> None:
-        """Make commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
+        """Make commit_transaction() raise ExpectationFailed if `partition` of `topic` has another record from there on.
 
         `log_end_offset` is up to where the caller has read. The partition need not be written to. Records of this
         transaction do not count, those of an aborted one do. The entry that commits or prepares the transaction

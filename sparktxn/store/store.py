@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from html import escape
 from typing import Any, Final
 
 import pyarrow as pa
@@ -90,7 +91,12 @@ def _clock_of(store: Store) -> Clock:
 
 
 class Store(NoCopies):
-    """A store, opened for planning and committing. Handles of one process and address share one log."""
+    """A store, opened for planning and committing. Handles of one process and address share one log.
+
+    In many calls `timeout_s` bounds all waits and requests, in seconds; None is no limit. `view` is one that `view()`
+    has returned, and `isolation` read_committed or read_uncommitted. `columns` and `rows_per_task` are as in
+    `plan_view`.
+    """
 
     def __init__(self, uri: str, options: Mapping[str, Any], log: Log) -> None:
         self.uri = uri
@@ -129,14 +135,10 @@ class Store(NoCopies):
     def _repr_html_(self) -> str:
         # A cell of a notebook that ends with a store does not fail, whatever is wrong with it.
         try:
-            view = self.view(None, timeout_s=_SHOWN_S)
+            found = self.view(None, timeout_s=_SHOWN_S)._repr_html_()
         except (KafkaException, RuntimeError) as error:
-            return html_table(repr(self), ("topics",), [(error,)])
-        rows = (
-            (name, topic.partition_count, ", ".join(map("=".join, topic.settings.items())))
-            for name, topic in view.topics.items()
-        )
-        return html_table(f"{self!r} at entry {view.entry}", ("topic", "partitions", "settings"), rows)
+            found = html_table("no topics", (), [(error,)])
+        return f"<p>{escape(repr(self))}</p>{found}"
 
     def __enter__(self) -> Store:
         return self
@@ -172,7 +174,7 @@ class Store(NoCopies):
         schema: pa.Schema | None = None,
         timeout_s: float | None = None,
     ) -> TopicState:
-        """Create a topic of Kafka's record, or with `schema` a typed one.
+        """Create topic `name` with `partition_count` partitions: of Kafka's record, or with `schema` a typed one.
 
         Raises:
             ConfigurationError: the name, a setting or the schema is wrong.
@@ -192,7 +194,7 @@ class Store(NoCopies):
     def add_columns(
         self, topic: str, schema: pa.Schema | Iterable[Sequence[object]], *, timeout_s: float | None = None
     ) -> TopicState:
-        """Add nullable columns at the end of a typed topic; return the topic. Earlier records have null there.
+        """Add the nullable columns of `schema` to typed `topic`, and return it. Earlier records have null there.
 
         A column that the topic has with the same type changes nothing, so a call may be repeated.
 
@@ -231,7 +233,7 @@ class Store(NoCopies):
         at_least_entry: int | None = None,
         timeout_s: float | None = None,
     ) -> ReadView:
-        """Return a frozen view of the named topics (None: all), now, at an entry, or at a time.
+        """Return a frozen view of `topics` (None: all), now, at an `entry`, or at `timestamp_ms` since 1970.
 
         `at_least_entry` is an entry that the log must already hold, such as the one of an earlier view.
 
@@ -274,7 +276,7 @@ class Store(NoCopies):
         rows_per_task: int | None = None,
         by_segment: bool = False,
     ) -> list[ReadTask]:
-        """Return self-contained tasks that read the ranges in offset order; any process runs them (`read_task`).
+        """Return self-contained tasks that read `ranges` in offset order; any process runs them (`read_task`).
 
         An end past what the isolation level sees is lowered to it. `plan_view` returns all that is committed, and says
         what `by_segment` means.
@@ -288,14 +290,8 @@ class Store(NoCopies):
         asked = checked_asked(columns, rows_per_task, by_segment)
         ranges = checked_ranges(view, ranges)
         # The address as resolved here: a relative path may mean another folder where a task runs.
-        tasks = plan_ranges(
-            self.log.objects,
-            self.log.objects.uri,
-            view,
-            ranges,
-            isolation=isolation,
-            **asked,
-        )
+        objects = self.log.objects
+        tasks = plan_ranges(objects, objects.uri, view, ranges, isolation=isolation, **asked)
         return with_metadata(view, tasks, self.log)
 
     def plan_view(
@@ -365,7 +361,9 @@ class Store(NoCopies):
     def plan_table(
         self, table: str, selection: TableSelection | None = None, *, timeout_s: float | None = None
     ) -> list[TableTask]:
-        """Return tasks that give rows of a system table in SYSTEM_TABLES; any process reads them (`read_table_task`).
+        """Return tasks that give rows of system `table`, one of SYSTEM_TABLES, that `selection` (None: all) asks for.
+
+        Any process reads them (`read_table_task`).
 
         Raises:
             ConfigurationError: there is no such table, or the last entry to list is not in the log.
@@ -377,7 +375,7 @@ class Store(NoCopies):
 
     @in_time("timeout_s", _clock_of)
     def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:
-        """Return the entry that committed a transaction, named as in the table ``entries`` or as ``queryId:batchId``.
+        """Return the entry that committed `transaction`, named as in table ``entries`` or as ``queryId:batchId``.
 
         Raises:
             ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
@@ -423,7 +421,8 @@ class Store(NoCopies):
     ) -> CommitCut:
         """Return where a micro-batch in commit order ends that begins after `after_entry`: whole entries, at least one.
 
-        `to_entry` and `bounds` are as in `plan_commits`. Without a limit it ends at `to_entry`.
+        `to_entry` and `bounds` are as in `plan_commits`. It has at most `rows_max` rows and
+        `bytes_max` bytes, unless its first entry has more; without a limit it ends at `to_entry`.
         """
         self._check()
         return commit_cut(
@@ -438,7 +437,10 @@ class Store(NoCopies):
         order: Order | None = None,
         isolation: Isolation = "read_committed",
     ) -> int | None:
-        """Return the first offset of a record that `plan_view` reads and that is not before `timestamp_ms`, or None."""
+        """Return the first offset in `partition` that is not before `timestamp_ms`, or None.
+
+        It is that of a record which `plan_view` reads with the same `order` and `isolation`.
+        """
         self._check()
         arguments.instance("partition", partition, PartitionView)
         order = checked_order(order, isolation)
@@ -454,7 +456,7 @@ class Store(NoCopies):
         max_age_ms: int = 0,
         timeout_s: float | None = None,
     ) -> StagePlan:
-        """Return what other processes need to stage records for these topics, as read here up to so long ago.
+        """Return what other processes need to stage records for `topics`, as read here up to `max_age_ms` ago.
 
         `partition_key` is the column that chooses the partitions of a typed topic whose setting ``partition.key`` says
         none.

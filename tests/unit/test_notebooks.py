@@ -45,8 +45,8 @@ def test_stores_and_clients_show_their_topics_and_where_they_are() -> None:
     store = Store.open(uri, create=True)
     store.create_topic("orders", 2, settings={"segment.format": "arrow"})
     shown = store._repr_html_()
-    assert shown.startswith(f"<table><caption>Store(&#x27;{uri}&#x27;) at entry ")
-    assert cells(shown)[1:] == [["orders", "2", "segment.format=arrow"]]
+    assert shown.startswith(f"<p>Store(&#x27;{uri}&#x27;)</p><table><caption>read view at entry ")
+    assert cells(shown)[1:] == [["orders", "0", "0", "0", "0"], ["orders", "1", "0", "0", "0"]]
     given = {"bootstrap.servers": uri}
     with AdminClient(given) as admin:
         assert cells(admin._repr_html_())[1:] == [[uri, "False"]]
