@@ -56,9 +56,9 @@ class Consumer(Lookups):
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
     time-out. `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
-    on_commit, error_cb, stats_cb) run inside the calls of this class, on the caller's thread. A `timeout` is in seconds;
-    -1 or None waits without end. Every method raises RuntimeError once the consumer is closed, or in a process that was
-    forked after it was made.
+    on_commit, error_cb, stats_cb) run inside the calls of this class, on the caller's thread. A `timeout` is in
+    seconds; -1 or None waits without end. Every method raises RuntimeError once the consumer is closed, or in a process
+    that was forked after it was made.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:

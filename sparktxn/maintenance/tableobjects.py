@@ -65,8 +65,8 @@ def iceberg() -> Any:
 def is_written(objects: ObjectStore, table: TableState) -> bool:
     """Return whether the newest version of a table has all its metadata, and hints that name what stays.
 
-    A publisher may have died before a hint, and another one's may come late: an engine that goes by it misses what a
-    vacuum has deleted.
+    A publisher may have died before it wrote a hint, or have written it late. Engines that go by such a hint find
+    nothing once a vacuum has deleted what it names.
     """
     folder = names.topic_folder(table.name, table.topic_id)
     return all(
