@@ -42,7 +42,7 @@ from sparktxn.producer.states import TransactionState
 from sparktxn.producer.statistics import producer_statistics
 from sparktxn.producer.topics import Topics, too_large, without_key
 from sparktxn.producer.transactionalcalls import Transactions
-from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
+from sparktxn.stage.buffers import Buffers, TopicBuffer
 from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
 from sparktxn.store.registry import acquire_log, clock_at, release_log
@@ -176,7 +176,7 @@ class Producer(Lookups):
         time_ms = now_ms if type(timestamp) is int and not timestamp else record_timestamp(timestamp) or now_ms
         row = (key, value, time_ms, pairs, report)
         if len(rows) >= buffer.rows_max or buffer.size_bytes + size > buffer.bytes_max:
-            self._add(buffer, row, size)
+            self._opened_buffers().add(buffer, row, size)
         else:
             rows.append(row)
         buffer.size_bytes += size
@@ -258,7 +258,7 @@ class Producer(Lookups):
             return served
         if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
             with Deadline(self._clock, timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else self._own_time_s).governs():
-                self._flush_transaction()
+                self._flush_transaction(self._transactions)
         else:
             self._reports.wait(None if timeout_s < 0 else timeout_s)
             self._check()
@@ -273,7 +273,7 @@ class Producer(Lookups):
         """
         self._check()
         if self._transactions is not None:
-            self._flush_transaction()
+            self._flush_transaction(self._transactions)
             self._reports.serve_with_statistics()
         elif self._log is not None:
             self._flush_linger()
@@ -503,12 +503,8 @@ class Producer(Lookups):
             raise AssertionError("a record passed the topic check before the store was opened")
         return self._buffers
 
-    def _add(self, buffer: PartitionBuffer, row: Any, size_bytes: int) -> None:
-        self._opened_buffers().add(buffer, row, size_bytes)
-
     def _said_in_statistics(self) -> dict[str, Any]:
-        state = None if self._transactions is None else self._transactions.state
-        return producer_statistics(self._settings, self._buffers, self._outbox, state)
+        return producer_statistics(self._settings, self._buffers, self._outbox, self.transaction_state)
 
     def _notice(self) -> None:
         if self._linger is not None:
@@ -561,14 +557,8 @@ class Producer(Lookups):
         """Return True if poll() may do more than check: also without a timeout while the queue is full."""
         return timeout_s != 0 or len(self) >= self._settings.queue_messages_max
 
-    def _flush_transaction(self) -> None:
-        transactions = self._transactions
-        if transactions is None:
-            return
-        if self._settings.publish_on_flush:
-            transactions.publish()
-        else:
-            transactions.upload()
+    def _flush_transaction(self, transactions: Transactions) -> None:
+        (transactions.publish if self._settings.publish_on_flush else transactions.upload)()
 
     def _flush_linger(self) -> None:
         self._connect()
@@ -577,8 +567,7 @@ class Producer(Lookups):
             if not len(self) or self._linger is None or is_time_up():
                 return
             self._linger.hurry()
-            remaining_s = time_left_s()
-            self._reports.wait(_PAUSE_S if remaining_s is None else min(_PAUSE_S, remaining_s))
+            self._reports.wait(_PAUSE_S if (left_s := time_left_s()) is None else min(_PAUSE_S, left_s))
 
     def _finish(self) -> None:
         """Leave nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""

@@ -30,9 +30,9 @@ _TXN_STATES: Final = {
 
 
 def producer_statistics(
-    settings: ProducerSettings, buffers: Buffers | None, outbox: Outbox | None, state: TransactionState | None
+    settings: ProducerSettings, buffers: Buffers | None, outbox: Outbox | None, state: TransactionState
 ) -> dict[str, Any]:
-    """Return the fields of a producer; `state` is that of its transactions, None if it has none.
+    """Return the fields of a producer; `state` is that of its transactions, if it has any.
 
     Before the producer has opened its store, `buffers` and `outbox` are None, and nothing waits.
     """
@@ -43,7 +43,7 @@ def producer_statistics(
         "producer_id": identity.producer_id,
         "producer_epoch": identity.producer_epoch,
     }
-    if state is not None:
+    if settings.transactional_id is not None:
         eos |= {"txn_state": _TXN_STATES[state], "txn_may_enq": state is _S.IN_TRANSACTION}
     return {
         "msg_cnt": 0 if buffers is None else len(buffers),
