@@ -16,14 +16,35 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparktxn.cli.text import value_text
+from sparktxn.cli.text import progress_text, value_text
+from sparktxn.process.clock import Clock
 
-__all__ = ["Output", "Row"]
+__all__ = ["Meter", "Output", "Row"]
 
 Row = Mapping[str, Any]
 
 _FILE_COLUMNS: Final = 10_000
 """The width of a table that no terminal shows: each row is one line, for grep and awk."""
+
+
+class Meter:
+    """Shows how far a job is, in bytes."""
+
+    def __init__(self, shown: Callable[[str], None], job: str, clock: Clock) -> None:
+        self._shown = shown
+        self._job = job
+        self._clock = clock
+        self._total_bytes = 0
+        self._began_s = 0.0
+
+    def begin(self, total_bytes: int) -> None:
+        """Begin to measure a job of so many bytes."""
+        self._total_bytes, self._began_s = total_bytes, self._clock.monotonic_s()
+
+    def at(self, done_bytes: int, more: str = "") -> None:
+        """Show that so many bytes are done, and `more`."""
+        passed_s = self._clock.monotonic_s() - self._began_s
+        self._shown(f"{self._job}: {progress_text(done_bytes, self._total_bytes, passed_s)}{more} …")
 
 
 class Output:
@@ -93,6 +114,17 @@ class Output:
             return
         with console.status(Text(doing)) as status:
             yield lambda text: status.update(Text(text))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether progress is shown: on a terminal, without ``--json``."""
+        return not self.json and Console(stderr=True).is_terminal
+
+    @contextmanager
+    def measured(self, doing: str, clock: Clock) -> Iterator[Meter]:
+        """Show what is under way; the block gets what shows how many bytes are done, their rate and the time left."""
+        with self.progress(f"{doing} …") as shown:
+            yield Meter(shown, doing.partition(":")[0], clock)
 
     def _json(self, row: Row) -> None:
         # A half of a surrogate pair has no UTF-8.

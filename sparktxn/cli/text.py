@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-__all__ = ["duration_text", "printable", "time_text", "value_text"]
+__all__ = ["duration_text", "printable", "progress_text", "size_text", "time_text", "value_text"]
 
+_UNIT: Final = 1_000
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -46,6 +47,36 @@ def duration_text(duration_ms: int) -> str:
         if count or (unit == "ms" and not parts):
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size in the unit that leaves one to three digits before the point.
+
+    >>> size_text(999), size_text(1_500_000)
+    ('999 B', '1.5 MB')
+    """
+    units = ["TB", "GB", "MB", "kB"]
+    if size_bytes < _UNIT:
+        return f"{size_bytes:.0f} B"
+    while size_bytes >= _UNIT and units:
+        size_bytes /= _UNIT
+        unit = units.pop()
+    return f"{size_bytes:.1f} {unit}"
+
+
+def progress_text(done_bytes: int, total_bytes: int, passed_s: float) -> str:
+    """Return how much of a job is done, its rate, and, from its second second on, the time that is left.
+
+    >>> progress_text(1_000_000, 4_000_000, 2.0)
+    '1.0 MB of 4.0 MB, 500.0 kB/s, 6 s left'
+    """
+    # What came while the job ran may make it larger than it was planned.
+    text = f"{size_text(done_bytes)} of {size_text(max(done_bytes, total_bytes))}"
+    if passed_s < 1 or not done_bytes:
+        return text
+    rate = done_bytes / passed_s
+    left_ms = round(max(0, total_bytes - done_bytes) / rate) * 1_000
+    return f"{text}, {size_text(rate)}/s, {duration_text(left_ms) if left_ms else '0 s'} left"
 
 
 def value_text(name: str, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -64,17 +65,20 @@ def copy(
     own = find_address(target, target_option or (), target_config or (), target_profile).settings
     same_kind = is_same_kind(store.uri, target)
     options = StoreOptions({**(session.store_settings() if same_kind else {}), **own})
-    with session.out.progress("copy: replaying the log …") as shown:
-        report = copy_store(
-            store,
-            target,
-            target_options=options,
-            dry_run=not apply,
-            threads=threads,
-            run=session.run,
-            on_progress=lambda done, of: shown(f"copy: {done} of {of} objects …"),
-            timeout_s=session.job_timeout_s,
-        )
+    copied = partial(
+        copy_store,
+        store,
+        target,
+        target_options=options,
+        threads=threads,
+        run=session.run,
+        timeout_s=session.job_timeout_s,
+    )
+    with session.out.measured("copy: replaying the log", store.log.clock) as meter:
+        if apply and session.out.is_watched:
+            # What is left to copy, for the time that it takes.
+            meter.begin(copied(dry_run=True).size_bytes)
+        report = copied(dry_run=not apply, on_bytes=meter.at)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was copied: add --apply to copy these objects")

@@ -217,7 +217,18 @@ def _import_files(
     by_key: bool,
     apply: bool,
 ) -> None:
-    with session.out.progress("import: reading files …") as shown:
+    begun: list[str] = []
+    done_bytes = 0
+
+    def show(file: str, records: int) -> None:
+        nonlocal done_bytes
+        if file not in begun[-1:]:
+            done_bytes += Path(begun[-1]).stat().st_size if begun else 0
+            begun.append(file)
+        meter.at(done_bytes, f", {records} records of {file}")
+
+    with session.out.measured("import: reading files", store.log.clock) as meter:
+        meter.begin(sum(_size_bytes(path) for path in files))
         report = import_files(
             store,
             topic,
@@ -226,11 +237,20 @@ def _import_files(
             other_columns="ignore" if ignore else "refuse",
             keep_partitions=not by_key,
             dry_run=not apply,
-            on_progress=lambda file, records: shown(f"import: {records} records of {file} …"),
+            on_progress=show,
         )
     session.out.rows((msgspec.to_builtins(one) for one in report.files), none="no files")
     if not apply:
         session.out.remark("nothing was imported: add --apply to import what does not exist")
+
+
+def _size_bytes(path: Path) -> int:
+    """Return the size of a file, or of those in a folder; what cannot be read is an error of the import."""
+    try:
+        found = path.rglob("*") if path.is_dir() else [path]
+        return sum(one.stat().st_size for one in found if one.is_file())
+    except OSError:
+        return 0
 
 
 def _source_settings(

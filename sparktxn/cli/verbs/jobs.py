@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -161,8 +162,14 @@ def rewrite(
     readers and other rewrites.
     """
     given = settings_of(settings) | ({"rewrite.topics": ",".join(topics)} if topics else {})
-    doing = "rewrite: merging small segments" if apply else "rewrite: finding small segments"
-    report = _done(session, maintenance.rewrite, given, apply, doing, run=session.run)
+    store = session.store()
+    run = partial(maintenance.rewrite, store, given, run=session.run, timeout_s=session.job_timeout_s)
+    with session.out.measured("rewrite: finding small segments", store.log.clock) as meter:
+        if apply and session.out.is_watched:
+            # What is to be merged, for the time that it takes.
+            meter.begin(run(dry_run=True).size_bytes)
+        report = run(dry_run=not apply, on_bytes=meter.at)
+    session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was merged: add --apply to merge these files")
     elif report.lost or report.unresolved:

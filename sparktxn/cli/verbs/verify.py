@@ -9,6 +9,7 @@ import typer
 
 from sparktxn.cli import completion
 from sparktxn.cli.failures import FAILED, WrongUsage
+from sparktxn.cli.output import Meter
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, verb
 from sparktxn.maintenance import Problem
@@ -58,12 +59,12 @@ def verify(
     if repairs:
         _repair(session, store, apply=apply)
         return
-    with session.out.progress("verify: replaying the log …") as shown:
+    with session.out.measured("verify: replaying the log", store.log.clock) as meter:
         report = run_verify(
             store,
             topics or None,
             read_records=not no_records,
-            run=session.run or (lambda check, tasks: _run(shown, check, tasks)),
+            run=session.run or (lambda check, tasks: _run(meter, check, tasks)),
             timeout_s=session.job_timeout_s,
         )
     row = {
@@ -109,9 +110,14 @@ def _rows(problems: Sequence[Problem]) -> list[dict[str, object]]:
     ]
 
 
-def _run(
-    shown: Callable[[str], None], check: _CheckTask, tasks: Sequence[SegmentsToCheck]
-) -> Iterator[CheckedSegments]:
-    for number, task in enumerate(tasks):
-        shown(f"verify: reading segments, {100 * number // len(tasks)} % …")
+def _run(meter: Meter, check: _CheckTask, tasks: Sequence[SegmentsToCheck]) -> Iterator[CheckedSegments]:
+    sizes = [
+        sum(one.size_bytes for one in task.segments) + sum(max(0, one.size_bytes) for one in task.older)
+        for task in tasks
+    ]
+    meter.begin(sum(sizes))
+    done_bytes = 0
+    for task, size_bytes in zip(tasks, sizes, strict=True):
+        meter.at(done_bytes)
         yield check(task)
+        done_bytes += size_bytes

@@ -20,10 +20,13 @@ from sparktxn.maintenance.overtaken import Overtaken
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored, replace_hint
 
-__all__ = ["FOLDERS", "CopyReport", "CopyTarget", "OnProgress", "check_apart"]
+__all__ = ["FOLDERS", "CopyReport", "CopyTarget", "OnBytes", "OnProgress", "check_apart"]
 
 FOLDERS: Final = (names.LOG, names.TOPICS)
 """The folders of a root that a copy is about."""
+
+OnBytes = Callable[[int], object]
+"""Gets how many bytes have been copied."""
 
 OnProgress = Callable[[int, int], None]
 """Gets how many objects of how many are done."""
@@ -64,12 +67,15 @@ def check_apart(source: str, target: str) -> None:
 class CopyTarget:
     """The target of one call, which counts what it has copied."""
 
-    def __init__(self, log: Log, objects: ObjectStore, work: Work, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, log: Log, objects: ObjectStore, work: Work, on_progress: OnProgress | None, on_bytes: OnBytes | None
+    ) -> None:
         self._log = log
         self._source = log.objects
         self.objects = objects
         self._work = work
         self._on_progress = on_progress
+        self._on_bytes = on_bytes
         self._copied = self._copied_bytes = self._existing = self._total = 0
 
     def found(self) -> tuple[StoreDocument | None, CopyDocument | None]:
@@ -179,6 +185,8 @@ class CopyTarget:
     def _show(self) -> None:
         if self._on_progress is not None:
             self._on_progress(self._copied + self._existing, self._total)
+        if self._on_bytes is not None:
+            self._on_bytes(self._copied_bytes)
 
     def _is_proven(self, each: ObjectToCopy, sizes: Mapping[str, int], proven_entry: int) -> bool:
         size_bytes = sizes.get(each.name)

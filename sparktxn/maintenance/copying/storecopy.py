@@ -24,7 +24,7 @@ from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge, read_ho
 from sparktxn.log.follow.newestcopy import newest_copy
 from sparktxn.log.log import Log
 from sparktxn.maintenance.copying.copyplan import CopyPlan, plan_copy
-from sparktxn.maintenance.copying.copytarget import FOLDERS, CopyReport, CopyTarget, OnProgress, check_apart
+from sparktxn.maintenance.copying.copytarget import FOLDERS, CopyReport, CopyTarget, OnBytes, OnProgress, check_apart
 from sparktxn.maintenance.copying.copywork import RunTasks, Work
 from sparktxn.maintenance.copyobjects import ObjectToCopy
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
@@ -48,6 +48,7 @@ def copy_store(
     threads: int = 8,
     run: RunTasks | None = None,
     on_progress: OnProgress | None = None,
+    on_bytes: OnBytes | None = None,
     timeout_s: float | None = None,
 ) -> CopyReport:
     """Copy a store to another root, or bring an earlier copy of it forward.
@@ -65,6 +66,7 @@ def copy_store(
         run: how tasks are run, if not by threads here. It is called with a function and some of the tasks, both
             picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
         on_progress: called now and then with how many objects are done, and of how many.
+        on_bytes: called now and then with how many bytes have been copied.
         timeout_s: how long all of it may take; what is not copied by then is copied by the next call.
 
     Raises:
@@ -81,19 +83,22 @@ def copy_store(
     threads = arguments.integer("threads", threads, 1)
     arguments.function("run", run)
     arguments.function("on_progress", on_progress)
+    arguments.function("on_bytes", on_bytes)
     check_apart(log.objects.uri, uri)
     work = Work(store, options, threads, run)
-    copying = Copying(log, objects_of(uri, options), work, on_progress)
+    copying = Copying(log, objects_of(uri, options), work, on_progress, on_bytes)
     return copying.run(dry_run=dry_run)
 
 
 class Copying:
     """One call: a first copy, or one that brings an earlier one forward."""
 
-    def __init__(self, log: Log, target: ObjectStore, work: Work, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, log: Log, target: ObjectStore, work: Work, on_progress: OnProgress | None, on_bytes: OnBytes | None
+    ) -> None:
         self._log = log
         self._source = log.objects
-        self._target = CopyTarget(log, target, work, on_progress)
+        self._target = CopyTarget(log, target, work, on_progress, on_bytes)
         self._horizon = 1
 
     def run(self, *, dry_run: bool = False) -> CopyReport:

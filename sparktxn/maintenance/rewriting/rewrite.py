@@ -91,6 +91,7 @@ def rewrite(
     *,
     dry_run: bool = False,
     run: RunTasks | None = None,
+    on_bytes: Callable[[int], object] | None = None,
     timeout_s: float | None = None,
 ) -> RewriteReport:
     """Merge the segments that `settings` select; see REWRITE_SETTINGS.
@@ -104,6 +105,7 @@ def rewrite(
         dry_run: only return what would be done: nothing is written.
         run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
             both picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
+        on_bytes: called after each task that was run here with how many bytes of segments have been merged.
         timeout_s: how long all of it may take; ranges that are not begun by then are counted in the report.
 
     Raises:
@@ -117,13 +119,15 @@ def rewrite(
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
+    arguments.function("on_bytes", on_bytes)
     if dry_run:
         none = RewriteReport(dry_run=True)
         return on_a_view(
             log, parsed.topics or None, lambda view: foreseen(none, plan_tasks(log.objects, view, parsed), "ranges")
         )
     background = log.background.sibling("sparktxn-rewrite", 1)
-    work = partial(_one_by_one, log, background) if run is None else partial(_elsewhere, run, store.options)
+    here = partial(_one_by_one, log, background, on_bytes=on_bytes)
+    work = here if run is None else partial(_elsewhere, run, store.options)
     try:
         return in_attempts(RewriteReport(dry_run=False), lambda report: _round(log, parsed, report, work))
     finally:
@@ -184,16 +188,20 @@ def _one_by_one(
     tasks: Iterable[RewriteTask],
     rest: Callable[[], None] | None = None,
     segments_per_entry: int = _SEGMENTS_PER_ENTRY,
+    on_bytes: Callable[[int], object] | None = None,
 ) -> _Results:
     """Do tasks here, in their order; `background` encodes while records are read.
 
     Raises:
         ViewExpired: a vacuum has passed the view of this plan.
     """
-    segments = 0
+    segments = done_bytes = 0
     for task in tasks:
         done = None if is_time_up() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
         segments += 0 if done is None else len(done.segments)
+        done_bytes += task.size_bytes
+        if on_bytes is not None:
+            on_bytes(done_bytes)
         yield done, done is not None and segments >= segments_per_entry
         segments %= segments_per_entry
 
