@@ -27,12 +27,12 @@ from sparktxn.scan.columns import (
 from sparktxn.scan.plan import ReadTask
 from sparktxn.store import Store, read_task
 
-__all__ = ["Found", "RecordFilter", "columns_of", "from_offset", "newest_committed"]
+__all__ = ["SCANNED_MAX", "Found", "RecordFilter", "columns_of", "from_offset", "newest_committed"]
 
 Row = dict[str, Any]
 
 _BATCH_ROWS: Final = 512
-_SCANNED_MAX: Final = 20_000
+SCANNED_MAX: Final = 20_000
 _WINDOW: Final = 16
 _WINDOW_GROWTH: Final = 4
 _WINDOWS_MAX: Final = 6
@@ -125,7 +125,7 @@ def from_offset(
                 if len(rows) == count:
                     return Found(rows, row[offset_name], scanned)
                 rows.append(row)
-            if scanned >= _SCANNED_MAX and not wanted.is_empty:
+            if scanned >= SCANNED_MAX and not wanted.is_empty:
                 return Found(rows, row[offset_name] + 1, scanned)
         low += width
         width *= _WINDOW_GROWTH
@@ -159,7 +159,7 @@ def newest_committed(
             scanned += 1
             if wanted.meets(row):
                 some.append(row)
-            if scanned >= _SCANNED_MAX:
+            if scanned >= SCANNED_MAX:
                 break
         some.sort(key=lambda row: (-entry_of(row), *(row[name] for name in order)))
         rows += some
@@ -170,7 +170,7 @@ def newest_committed(
         high, width = low, width * _WINDOW_GROWTH
         if not high:
             return Found(rows, None, scanned)
-        if scanned >= _SCANNED_MAX:
+        if scanned >= SCANNED_MAX:
             break
     return Found(rows, high, scanned)
 

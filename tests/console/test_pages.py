@@ -6,6 +6,7 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pyarrow.csv
@@ -13,6 +14,9 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn.console.application import application
+from sparktxn.console.chronicle import ENTRIES_KEPT
+from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
+from sparktxn.console.reading import SCANNED_MAX
 from sparktxn.console.source import Source
 from sparktxn.store import Store
 from tests.console.asking import Console
@@ -164,6 +168,13 @@ def test_a_topic_is_shown_as_it_was_at_an_entry(console: Console, busy: World) -
 def test_the_number_of_the_slider_counts_before_its_place(console: Console) -> None:
     assert console.data("/topics/six?at=3&entry=5")["entry"] == 5
     assert console.data("/topics/six?at=3&entry=")["entry"] == 3
+
+
+def test_the_document_says_what_is_kept_and_how_far_a_filter_reads() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "console.md").read_text().split())
+    assert f"the newest {ENTRIES_KEPT:,} entries" in text
+    assert f"at most {SCANNED_MAX:,} records" in text
+    assert f"at least {TOKEN_CHARACTERS_MIN} characters" in text
 
 
 def rows_of(console: Console, target: str) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ SOURCES = {
     for root in (ROOT, ROOT / "scala-free-python-datasource")
     for package in ("sparktxn", "pyspark_txnlog")
     for path in (root / package).rglob("*")
-    if path.suffix == ".py" or path.name == "py.typed"
+    if path.suffix == ".py" or path.name == "py.typed" or path.suffix in (".html", ".css", ".svg")
 }
 
 CORE_ROUND_TRIP = """

@@ -43,6 +43,7 @@ NOT_RUN = {
     ("README.md", "a test checks that the extras exist"): 1,
     ("docs/clouds.md", "needs an account of the cloud"): 2,
     ("docs/monitoring.md", "serves until it is ended"): 1,
+    ("docs/console.md", "it serves until it is ended; tests/cli/test_console.py runs it"): 4,
     ("docs/operations.md", "needs a cluster"): 2,
     ("docs/spark.md", "needs a cluster"): 1,
     ("docs/spark.md", "tests/spark/test_pipelines.py runs the example"): 2,
