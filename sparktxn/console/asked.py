@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import UTC
+
+from sparktxn.config.times import absolute_ms, parse_time
+from sparktxn.errors import ConfigurationError
 
 __all__ = ["Asked", "Hidden", "NotFound", "WrongRequest"]
 
@@ -60,6 +64,16 @@ class Asked:
         if found is None:
             raise WrongRequest(f"{name} is not given: expected a whole number")
         return found
+
+    def time_ms(self, name: str, now_ms: int) -> int | None:
+        """Return a time in milliseconds: ISO 8601 (UTC without a zone), milliseconds, or so long ago."""
+        value = self._given.get(name)
+        if value is None:
+            return None
+        try:
+            return absolute_ms(parse_time(name, value[:_TEXT_MAX], UTC), now_ms)
+        except ConfigurationError as error:
+            raise WrongRequest(str(error)) from None
 
     def choice(self, name: str, allowed: Collection[str], default: str) -> str:
         """Return one of some words."""

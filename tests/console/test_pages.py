@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -18,8 +19,10 @@ from sparktxn.console.chronicle import ENTRIES_KEPT
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
 from sparktxn.console.reading import SCANNED_MAX
 from sparktxn.console.source import Source
+from sparktxn.format.segment import stored_schema
 from sparktxn.store import Store
 from tests.console.asking import Console
+from tests.everytype import EVERY_TYPE, FULL_ROW
 from tests.world import World
 
 PAGES = (
@@ -222,6 +225,32 @@ def test_typed_records_have_their_columns(console: Console) -> None:
     first, second = console.data("/topics/trips/records")["records"]
     assert first["columns"]["id"] == 1
     assert (second["columns"]["name"], second["columns"]["raw"]["text"]) == (None, "x")
+
+
+def test_values_of_every_type_are_shown() -> None:
+    world = World({})
+    schema = stored_schema(EVERY_TYPE)
+    columns = pa.schema([field for field in schema if not field.name.startswith("_")])
+    world.store.create_topic("every", schema=columns)
+    with world.producer() as producer:
+        producer.produce_arrow("every", pa.Table.from_pylist([FULL_ROW, {"long": 1}], schema=columns))
+    console = Console(world.store)
+    check(console.page("/topics/every/records"))
+    full, nulls = console.data("/topics/every/records")["records"]
+    assert set(full["columns"]) == set(FULL_ROW)
+    assert {name for name, value in nulls["columns"].items() if value is not None} == {"long"}
+    check(console.page("/topics/every/records/0/0"))
+    for kind in ("csv", "jsonl", "parquet"):
+        assert console.get(f"/topics/every/download?format={kind}").code == 200
+    world.close()
+
+
+def test_a_time_is_written_as_for_the_command(console: Console) -> None:
+    assert len(rows_of(console, "/topics/six/records?partition=0&time=2020-01-01&count=500")) == len(
+        rows_of(console, "/topics/six/records?partition=0&offset=0&count=500")
+    )
+    assert rows_of(console, "/topics/six/records?partition=0&time=2100-01-01T00:00:00Z") == []
+    assert console.get("/topics/six/records?time=yesterday", accept="text/html").code == 400
 
 
 def test_a_transaction_says_everything_that_it_did(console: Console, busy: World) -> None:

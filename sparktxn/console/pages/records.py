@@ -71,7 +71,7 @@ def records(source: Source, asked: Asked, name: str) -> Page:
 
 
 def _last_entry(source: Source, view: ReadView, asked: Asked) -> int:
-    time_ms = asked.number("time")
+    time_ms = asked.time_ms("time", source.now_ms())
     if time_ms is not None:
         return source.store.view([], timestamp_ms=time_ms).entry
     return min(view.entry, asked.number("to", view.entry) or view.entry)
@@ -79,7 +79,7 @@ def _last_entry(source: Source, view: ReadView, asked: Asked) -> int:
 
 def _start(source: Source, view: ReadView, name: str, partition: int, count: int, asked: Asked) -> int:
     found = view.partitions[name, partition]
-    time_ms = asked.number("time")
+    time_ms = asked.time_ms("time", source.now_ms())
     if time_ms is not None:
         offset = source.store.offset_for_time(found, time_ms)
         return found.log_end_offset if offset is None else offset

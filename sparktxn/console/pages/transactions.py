@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparktxn.admin.transactions import describe_transaction
@@ -20,6 +20,7 @@ __all__ = ["open_rows", "transaction", "transactional_ids", "transactions"]
 
 _LANES: Final = 30
 _BARS: Final = 300
+_BARS_DRAWN: Final = 1_500
 _WINDOW: Final = 200
 _WINDOW_MAX: Final = 2_000
 _OPEN: Final = 100
@@ -37,7 +38,7 @@ def transactions(source: Source, asked: Asked) -> Page:
     facts = source.chronicle.window(last, count)
     wanted = asked.text("id")
     found = [lane for lane in lanes_of(facts) if wanted.lower() in lane.transactional_id.lower()]
-    lanes = [_newest_bars(lane) for lane in found[:_LANES]]
+    lanes = _drawable(found)
     start_ms = facts[0].timestamp_ms if facts else 0
     # To the last entry, and not to now: a transaction that was left open would leave no place for the others.
     end_ms = facts[-1].timestamp_ms if facts else 0
@@ -50,7 +51,7 @@ def transactions(source: Source, asked: Asked) -> Page:
         "count": count,
         "id": wanted,
         "timeline": draw_timeline(lanes, start_ms, end_ms),
-        "lanes_left_out": max(0, len(found) - _LANES),
+        "lanes_left_out": len(found) - len(lanes),
         "open": opened[:_OPEN],
         "open_count": len(opened),
         "transactions": [_bar_row(bar) for bar in bars[:_BARS]],
@@ -61,9 +62,19 @@ def transactions(source: Source, asked: Asked) -> Page:
     return Page("transactions.html", "Transactions", content)
 
 
-def _newest_bars(lane: Lane) -> Lane:
-    """Return a lane of a busy id with its newest transactions only: a page has an end."""
-    return Lane(lane.transactional_id, lane.bars[-_BARS:], lane.marks[-_BARS:])
+def _drawable(lanes: Sequence[Lane]) -> list[Lane]:
+    """Return the first lanes, as many as have so many bars together, for a page has an end.
+
+    The first one is always there, with its newest bars.
+    """
+    found: list[Lane] = []
+    left = _BARS_DRAWN
+    for lane in lanes[:_LANES]:
+        if found and len(lane.bars) > left:
+            break
+        found.append(Lane(lane.transactional_id, lane.bars[-_BARS_DRAWN:], lane.marks[-_BARS_DRAWN:]))
+        left -= len(lane.bars)
+    return found
 
 
 def _bar_row(bar: Bar) -> dict[str, Any]:
