@@ -42,6 +42,14 @@ def _of(command: Any) -> str:
     return f"transaction {command.transaction} of {command.transactional_id!r}"
 
 
+def _many(count: int, thing: str) -> str:
+    return f"{number(count)} {thing}" if count == 1 else f"{number(count)} {thing}s"
+
+
+def _are(count: int, thing: str) -> str:
+    return f"{_many(count, thing)} {'is' if count == 1 else 'are'}"
+
+
 def _settings(settings: Mapping[str, str | None]) -> str:
     return _listed(
         [f"{name}={value}" if value is not None else f"{name} as by default" for name, value in settings.items()]
@@ -50,9 +58,9 @@ def _settings(settings: Mapping[str, str | None]) -> str:
 
 def _append(command: c.Append, names: Names) -> str:
     where = _place(names, command.topic_id, command.partition)
-    what = f"{number(command.record_count)} records ({size(command.size_bytes)}) are appended to {where}"
-    held = "in this entry" if command.data else f"in {command.segment}"
-    return f"{what}, {held}" + (f", in {_of(command)}" if command.transactional_id is not None else "")
+    verb = "is" if command.record_count == 1 else "are"
+    what = f"{_many(command.record_count, 'record')} ({size(command.size_bytes)}) {verb} appended to {where}"
+    return what + (f", in {_of(command)}" if command.transactional_id is not None else "")
 
 
 def _offsets(command: c.TxnOffsetCommit | c.OffsetCommit, names: Names) -> str:
@@ -90,13 +98,13 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
         + _listed([part for part in (_settings(e.settings) if e.settings else "", _columns(e.new_columns)) if part])
     ),
     c.AlterStore: lambda e, n: f"defaults of the store are set: {_settings(e.settings)}",
-    c.CreatePartitions: lambda e, n: f"topic {e.name!r} gets {number(e.partition_count)} partitions",
+    c.CreatePartitions: lambda e, n: f"topic {e.name!r} gets {_many(e.partition_count, 'partition')}",
     c.DeleteTopic: lambda e, n: f"topic {e.name!r} is deleted with all its records",
     c.InitProducerId: _initialise,
     c.AddPartitionsToTxn: lambda e, n: f"{_of(e)} takes in {_places(n, e.partitions)}",
     c.AddOffsetsToTxn: lambda e, n: f"{_of(e)} takes in offsets of group {e.group_id!r}",
     c.Append: _append,
-    c.Appends: lambda e, n: f"{number(e.count)} appends are listed in {e.object}",
+    c.Appends: lambda e, n: f"{_are(e.count, 'append')} listed in {e.object}",
     c.TxnOffsetCommit: lambda e, n: f"{_offsets(e, n)}, once {_of(e)} commits",
     c.OffsetCommit: _offsets,
     c.EndTxn: _end,
@@ -108,12 +116,12 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     c.ExpireProducers: lambda e, n: (
         f"{number(len(e.producers))} idle producers of {_place(n, e.topic_id, e.partition)} are forgotten"
     ),
-    c.ExpireOffsets: lambda e, n: f"{number(len(e.partitions) + len(e.idle))} offsets of group {e.group_id!r} expire",
+    c.ExpireOffsets: lambda e, n: f"offsets of group {e.group_id!r} expire: {number(len(e.partitions) + len(e.idle))}",
     c.SinkBatchCommit: lambda e, n: f"{_of(e)} is micro-batch {e.batch_id} of {e.writer_id!r}",
     c.DeleteRecords: lambda e, n: (
         f"records of {_place(n, e.topic_id, e.partition)} before offset {number(e.before_offset)} are deleted"
     ),
-    c.DeleteGroup: lambda e, n: f"group {e.group_id!r} forgets {number(len(e.offsets) + len(e.pending))} offsets",
+    c.DeleteGroup: lambda e, n: f"group {e.group_id!r} forgets {_many(len(e.offsets) + len(e.pending), 'offset')}",
     c.JoinGroup: lambda e, n: f"member {e.member_id!r} joins group {e.group_id!r} for {_listed(list(e.topics))}",
     c.UpdateMember: lambda e, n: (
         f"member {e.member_id!r} of group {e.group_id!r} now subscribes to " + _listed(list(e.topics))
@@ -144,17 +152,17 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     c.SettleIntent: lambda e, n: (
         f"intent {e.intent_id} is refused: {e.reason}"
         if e.refused_code
-        else f"intent {e.intent_id} takes effect: the next {number(e.command_count)} commands are its own"
+        else f"intent {e.intent_id} takes effect: its commands are the next {number(e.command_count)}"
     ),
     c.CancelIntent: lambda e, n: f"intent {e.intent_id} is cancelled by its owner",
     c.PrepareHalf: lambda e, n: (
         f"{_half(e)} is stored: {number(sum(one.record_count for one in e.segments))} messages wait for its end"
     ),
-    c.CheckHalf: lambda e, n: f"{_half(e)} is checked, for the {e.checks + 1}. time",
+    c.CheckHalf: lambda e, n: f"{_half(e)} is checked, after {_many(e.checks, 'check')}",
     c.EndHalf: lambda e, n: (
         f"{_half(e)} is {'committed' if e.committed else 'rolled back'}" + (" by a check" if e.by_check else "")
     ),
-    c.DiscardHalf: lambda e, n: f"{_half(e)} is discarded after {number(e.checks)} checks",
+    c.DiscardHalf: lambda e, n: f"{_half(e)} is discarded after {_many(e.checks, 'check')}",
     c.ResumeHalf: lambda e, n: f"{_half(e)} waits again",
     c.DeleteHalf: lambda e, n: f"{_half(e)} is forgotten",
 }
