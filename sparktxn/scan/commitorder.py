@@ -34,9 +34,10 @@ from sparktxn.values.structs import CommittedTransaction, ManifestRef, Rewritten
 
 __all__ = [
     "Bounds",
+    "CommitRange",
     "Piece",
     "checked_bounds",
-    "checked_end",
+    "checked_commits",
     "committed_between",
     "pieces_between",
     "plan_commits",
@@ -141,51 +142,53 @@ def checked_bounds(view: ReadView, bounds: object) -> dict[TopicPartitionKey, tu
     return checked
 
 
-def checked_end(view: ReadView, to_entry: int | None) -> int:
-    """Return the last entry to read up to; None means the view's.
+class CommitRange(NamedTuple):
+    """What entries `after_entry` + 1 to `to_entry` have committed, within `bounds` and nowhere else."""
+
+    after_entry: int
+    to_entry: int
+    bounds: Bounds
+
+
+def checked_commits(view: object, after_entry: object, to_entry: object, bounds: object) -> CommitRange:
+    """Return the range of commits of a view that a caller passes; `to_entry` None means up to the view's entry.
 
     Raises:
-        TypeError: it is no number.
-        ConfigurationError: it is below 0, or after the view's.
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an entry is below 0 or after the view's, or `bounds` is wrong, see `checked_bounds`.
     """
-    to_entry = arguments.integer_or_none("to_entry", to_entry, 0)
-    if to_entry is not None and to_entry > view.entry:
-        raise ConfigurationError(f"to_entry is {to_entry}: expected at most the view's entry, {view.entry}")
-    return view.entry if to_entry is None else to_entry
+    view = arguments.instance("view", view, ReadView)
+    after_entry = arguments.integer("after_entry", after_entry, 0)
+    last = arguments.integer_or_none("to_entry", to_entry, 0)
+    if last is not None and last > view.entry:
+        raise ConfigurationError(f"to_entry is {last}: expected at most the view's entry, {view.entry}")
+    return CommitRange(after_entry, view.entry if last is None else last, checked_bounds(view, bounds))
 
 
 def plan_commits(
     objects: ObjectStore,
     view: ReadView,
-    after_entry: int,
-    to_entry: int | None = None,
-    bounds: Bounds | None = None,
+    commits: CommitRange,
     *,
     columns: Sequence[str] | None = None,
     rows_per_task: int | None = None,
     by_segment: bool = True,
 ) -> list[ReadTask]:
-    """Return the tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
+    """Return the tasks that read a range of commits of `view`.
 
-    They come partition by partition, in the order of `bounds`, each partition's rows in offset order. A task has at
+    They come partition by partition, in the order of the bounds, each partition's rows in offset order. A task has at
     most about `rows_per_task` rows (None: no limit); files are not split. Of an internal topic it has at most so
-    many entries. Records outside `bounds` (None: all partitions of the view), or below a log start, are left out.
-    Unless `by_segment`, a task names merged files, and not their segments, where `columns` let it.
+    many entries. Records below a log start are left out. Unless `by_segment`, a task names merged files, and not their
+    segments, where `columns` let it.
 
     Raises:
-        TypeError: an argument has a wrong type.
-        ConfigurationError: `to_entry` is after the view's, a topic has no such column, or `bounds` names a partition
-            that is not in the view.
+        ConfigurationError: a topic has no such column.
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
-    arguments.instance("view", view, ReadView)
-    after_entry = arguments.integer("after_entry", after_entry, 0)
-    to_entry = checked_end(view, to_entry)
-    columns = None if columns is None else arguments.identifiers("columns", columns)
-    rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
+    after_entry, to_entry, bounds = commits
     tasks: list[ReadTask] = []
-    for key, (start, end) in checked_bounds(view, bounds).items():
+    for key, (start, end) in bounds.items():
         partition = view.partitions[key]
         output_schema(partition.topic.schema, columns)
         low, high = max(start, partition.unread_from(after_entry)), partition.unread_from(to_entry)

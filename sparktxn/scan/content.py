@@ -12,7 +12,7 @@ from typing import TypedDict, get_args
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.commitorder import Bounds, checked_bounds, plan_commits
+from sparktxn.scan.commitorder import Bounds, CommitRange, checked_bounds, plan_commits
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
 from sparktxn.values import arguments
 
@@ -86,9 +86,8 @@ def plan_view(
     """
     checked = checked_bounds(view, bounds)
     if order == "commit":
-        return plan_commits(
-            objects, view, 0, bounds=checked, columns=columns, rows_per_task=rows_per_task, by_segment=by_segment
-        )
+        commits = CommitRange(0, view.entry, checked)
+        return plan_commits(objects, view, commits, columns=columns, rows_per_task=rows_per_task, by_segment=by_segment)
     ranges = {key: _range(view.partitions[key], isolation, *bound) for key, bound in checked.items()}
     return plan_ranges(
         objects,

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.commitorder import Bounds, checked_bounds, checked_end, pieces_between
-from sparktxn.values import arguments
+from sparktxn.scan.commitorder import CommitRange, pieces_between
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
@@ -45,40 +44,30 @@ class _Amount(NamedTuple):
 def commit_cut(
     objects: ObjectStore,
     view: ReadView,
-    after_entry: int,
-    bounds: Bounds | None = None,
+    commits: CommitRange,
     *,
-    to_entry: int | None = None,
     rows_max: int | None = None,
     bytes_max: int | None = None,
 ) -> CommitCut:
-    """Return where a read that begins after `after_entry` ends: at `to_entry`, or where a limit ends it before.
+    """Return where a read of a range of commits ends: at its last entry, or where a limit ends it before.
 
     A limit takes the transactions of whole entries, oldest first, while they stay within it: at least those of one.
-    `to_entry` is the view's entry if it is None. The answer for a limit does not change as the log grows, but for
-    compactions: what one has compacted since `after_entry` counts as one transaction.
+    The answer for a limit does not change as the log grows, but for compactions: what one has compacted since the
+    range's beginning counts as one transaction.
 
     Raises:
-        TypeError: an argument has a wrong type.
-        ConfigurationError: a limit is below 1, `to_entry` is after the view's, or `bounds` names a partition that is
-            not in the view.
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
-    arguments.instance("view", view, ReadView)
-    after_entry = arguments.integer("after_entry", after_entry, 0)
-    to_entry = checked_end(view, to_entry)
-    rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
-    bytes_max = arguments.integer_or_none("bytes_max", bytes_max, 1)
-    checked = checked_bounds(view, bounds)
+    after_entry, to_entry, bounds = commits
     amounts = {
-        key: _amounts(objects, view.partitions[key], after_entry, start, end) for key, (start, end) in checked.items()
+        key: _amounts(objects, view.partitions[key], after_entry, start, end) for key, (start, end) in bounds.items()
     }
-    whole_to = max((compacted_entry(view.partitions[key], start) for key, (start, _) in checked.items()), default=0)
+    whole_to = max((compacted_entry(view.partitions[key], start) for key, (start, _) in bounds.items()), default=0)
     found = chain.from_iterable(amounts.values())
     entry, rows, size_bytes = _within(found, to_entry, whole_to, rows_max, bytes_max)
     unread = {
-        key: max(start, _first_unread(view.partitions[key], amounts[key], entry)) for key, (start, _) in checked.items()
+        key: max(start, _first_unread(view.partitions[key], amounts[key], entry)) for key, (start, _) in bounds.items()
     }
     taken = [
         amount.segment

@@ -323,15 +323,8 @@ def plan_ranges(
 
     Raises:
         RetentionPassed: a start is below the partition's log start offset.
-        ConfigurationError: a partition is not in the view, a topic has no such column, the isolation level is unknown,
-            or `rows_per_task` is below 1.
+        ConfigurationError: a partition is not in the view, or a topic has no such column.
     """
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise ConfigurationError(
-            f"isolation level {isolation!r} is unknown: expected 'read_committed' or 'read_uncommitted'"
-        )
-    if rows_per_task is not None and rows_per_task < 1:
-        raise ConfigurationError(f"rows_per_task is {rows_per_task}: expected 1 or more")
     tasks: list[ReadTask] = []
     for (topic, partition), (start, end) in ranges.items():
         partition_view = view.partitions.get((topic, partition))

@@ -33,7 +33,7 @@ from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, acquired_in_time, in_time
 from sparktxn.process.dropped import give_back_later
 from sparktxn.process.fork import ForkGuard, NoCopies
-from sparktxn.scan.commitorder import plan_commits
+from sparktxn.scan.commitorder import checked_commits, plan_commits
 from sparktxn.scan.committingentry import committing_entry
 from sparktxn.scan.content import checked_asked, checked_order, plan_view
 from sparktxn.scan.microbatchcut import CommitCut, commit_cut
@@ -405,8 +405,9 @@ class Store(NoCopies):
             ConfigurationError: an entry is after the view's, or a partition is not in the view.
         """
         self._check()
+        commits = checked_commits(view, after_entry, to_entry, bounds)
         asked = checked_asked(columns, rows_per_task, by_segment)
-        tasks = plan_commits(self.log.objects, view, after_entry, to_entry, bounds, **asked)
+        tasks = plan_commits(self.log.objects, view, commits, **asked)
         return with_metadata(view, tasks, self.log)
 
     def commit_cut(
@@ -425,9 +426,10 @@ class Store(NoCopies):
         `bytes_max` bytes, unless its first entry has more; without a limit it ends at `to_entry`.
         """
         self._check()
-        return commit_cut(
-            self.log.objects, view, after_entry, bounds, to_entry=to_entry, rows_max=rows_max, bytes_max=bytes_max
-        )
+        commits = checked_commits(view, after_entry, to_entry, bounds)
+        rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
+        bytes_max = arguments.integer_or_none("bytes_max", bytes_max, 1)
+        return commit_cut(self.log.objects, view, commits, rows_max=rows_max, bytes_max=bytes_max)
 
     def offset_for_time(
         self,

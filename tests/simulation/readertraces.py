@@ -11,6 +11,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
 from sparktxn.format.intent import encode_intent
 from sparktxn.maintenance import Sweeper
+from sparktxn.scan.commitorder import checked_commits
 from sparktxn.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.store import Store
@@ -100,7 +101,7 @@ def _cut(
 ) -> CommitCut:
     view = stage.calm.view(None)
     bounds = {key: ((floors or {}).get(key, 0), None) for key in view.partitions}
-    return commit_cut(stage.shared, view, after_entry, bounds, rows_max=rows_max)
+    return commit_cut(stage.shared, view, checked_commits(view, after_entry, None, bounds), rows_max=rows_max)
 
 
 def _open(stage: ScriptedWorld, name: str, where: tuple[int, int]) -> ProducerCommands:

@@ -9,7 +9,7 @@ from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteRecords, Del
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import RewriteReport, compact, rewrite
 from sparktxn.producer import Producer
-from sparktxn.scan.commitorder import plan_commits
+from sparktxn.scan.commitorder import checked_commits, plan_commits
 from sparktxn.scan.microbatchcut import commit_cut
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.store import Store
@@ -152,8 +152,8 @@ def entries_inside_a_compacted_range(stage: ScriptedWorld) -> None:
     known: dict[str, int] = {}
     entry = 0
     while entry < view.entry:
-        cut = commit_cut(stage.shared, view, entry, rows_max=1)
-        tasks = plan_commits(stage.shared, view, entry, cut.entry)
+        cut = commit_cut(stage.shared, view, checked_commits(view, entry, None, None), rows_max=1)
+        tasks = plan_commits(stage.shared, view, checked_commits(view, entry, cut.entry, None))
         assert not tasks or _balances(stage, tasks, known) == 100, "a micro-batch has half of a transaction"
         entry = cut.entry
     assert known == {"left": 30, "right": 70}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,8 +12,11 @@ from sparktxn.format import names
 from sparktxn.log.keep.sealing import seal
 from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.scan.commitorder import committed_between, plan_commits
-from sparktxn.scan.microbatchcut import CommitCut, commit_cut
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan import commitorder, microbatchcut
+from sparktxn.scan.commitorder import checked_commits, committed_between
+from sparktxn.scan.microbatchcut import CommitCut
+from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
 from sparktxn.testing.clocks import ManualClock, SeededIds
@@ -31,6 +36,33 @@ OBJECTS = memory_store()
 TOPIC = TopicState("t", 1, 8, {}, None, 1)
 INTERNAL = INTERNAL_TOPICS[min(INTERNAL_TOPICS)]
 NAMES = "00000000000000000000-0000000000000000000"
+
+
+def plan_commits(
+    objects: ObjectStore,
+    view: ReadView,
+    after_entry: int,
+    to_entry: int | None = None,
+    *,
+    bounds: object = None,
+    columns: Sequence[str] | None = None,
+    rows_per_task: int | None = None,
+) -> list[ReadTask]:
+    commits = checked_commits(view, after_entry, to_entry, bounds)
+    return commitorder.plan_commits(objects, view, commits, columns=columns, rows_per_task=rows_per_task)
+
+
+def commit_cut(
+    objects: ObjectStore,
+    view: ReadView,
+    after_entry: int,
+    bounds: object = None,
+    *,
+    rows_max: int | None = None,
+    bytes_max: int | None = None,
+) -> CommitCut:
+    commits = checked_commits(view, after_entry, None, bounds)
+    return microbatchcut.commit_cut(objects, view, commits, rows_max=rows_max, bytes_max=bytes_max)
 
 
 def segment(base: int, rows: int, entry: int, producer: int = 0, transaction: int = 1) -> SegmentRef:
@@ -272,6 +304,6 @@ def test_what_is_wrong_is_named() -> None:
     with pytest.raises(ConfigurationError, match="partition 7 of topic 't' is not in the read view"):
         plan_commits(OBJECTS, view, 0, bounds={("t", 7): (0, None)})
     with pytest.raises(TypeError, match=r"bounds\[\('t', 0\)\] is 5 \(int\): expected \(start offset, end offset\)"):
-        commit_cut(OBJECTS, view, 0, {("t", 0): 5})  # type: ignore[dict-item]
+        commit_cut(OBJECTS, view, 0, {("t", 0): 5})
     with pytest.raises(ConfigurationError, match="'nowhere'"):
         plan_commits(OBJECTS, view, 0, columns=["nowhere"])
