@@ -19,9 +19,9 @@ from typing import BinaryIO, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.csv
 
-from sparktxn.transfer.exactvalues import shown
+from sparktxn.transfer.exactvalues import WrongLine, shown
 
-__all__ = ["CsvRows", "WrongRecord", "csv_rows"]
+__all__ = ["CsvRows", "csv_rows"]
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -29,15 +29,6 @@ _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 _QUOTED = re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n|\r?\Z)')
 _LONE = re.compile(rb'"|\r(?!\n)')
 _FIELD = re.compile(rb'("(?:[^"]|"")*+"|[^,]*+)(?:,|\Z)', re.DOTALL)
-
-
-class WrongRecord(ValueError):
-    """The record that begins in line `line` is no CSV, because of `reason`."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(f"line {line}: {reason}")
-        self.line = line
-        self.reason = reason
 
 
 class CsvRows(NamedTuple):
@@ -57,7 +48,7 @@ def csv_rows(path: Path) -> Iterator[CsvRows]:
     """Yield a file's records some at a time; first its columns without records.
 
     Raises:
-        WrongRecord: a record has another number of values than the first one, or is no CSV.
+        WrongLine: a record has another number of values than the first one, or is no CSV.
         OSError: the disk does not answer.
     """
     with path.open("rb") as file:
@@ -75,7 +66,7 @@ def csv_rows(path: Path) -> Iterator[CsvRows]:
             if rest:
                 yield CsvRows(_parsed(rest, line, names), rest, line)
     if not names:
-        raise WrongRecord(1, "the file is empty: expected the names of its columns in the first line")
+        raise WrongLine(1, "the file is empty: expected the names of its columns in the first line")
 
 
 def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
@@ -91,7 +82,7 @@ def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
             line += rest.count(b"\n", 0, end)
             rest = rest[end:]
         elif len(rest) > _RECORD_BYTES_MAX:
-            raise WrongRecord(line, f"the record has more than {_RECORD_BYTES_MAX} bytes: is a quote not closed?")
+            raise WrongLine(line, f"the record has more than {_RECORD_BYTES_MAX} bytes: is a quote not closed?")
         if not data:
             return
 
@@ -113,7 +104,7 @@ def _check_quotes(piece: bytes, first_line: int) -> None:
     """Pass if quotes are only around values or doubled in them, and ends of line are of one kind.
 
     Raises:
-        WrongRecord: readers of CSV differ in what such a record means.
+        WrongLine: readers of CSV differ in what such a record means.
     """
     if b'"' not in piece and b"\r" not in piece:
         return
@@ -126,12 +117,12 @@ def _check_quotes(piece: bytes, first_line: int) -> None:
             if (lone := _LONE.search(_QUOTED.sub(b"", value))) is None:
                 continue
             what = "a quote" if lone[0] == b'"' else r"\r without \n"
-            raise WrongRecord(
+            raise WrongLine(
                 line,
                 f"value {index}, {shown(value.decode(errors='replace'))}, has {what} where readers of CSV differ: put "
                 'the value in quotes, and double each quote in it ("")',
             )
-    raise WrongRecord(line, r"the file ends with \r without \n, where readers of CSV differ: end it with \n")
+    raise WrongLine(line, r"the file ends with \r without \n, where readers of CSV differ: end it with \n")
 
 
 def _values(record: bytes) -> list[bytes]:
@@ -159,10 +150,10 @@ def _names(head: bytes, line: int) -> list[str]:
     try:
         names = [_unquoted(value).decode() for value in _values(head)]
     except UnicodeDecodeError:
-        raise WrongRecord(line, "the names of the columns are not UTF-8: save the file as UTF-8") from None
+        raise WrongLine(line, "the names of the columns are not UTF-8: save the file as UTF-8") from None
     for name in names:
         if names.count(name) > 1:
-            raise WrongRecord(line, f"column {name!r} is there {names.count(name)} times: expected once")
+            raise WrongLine(line, f"column {name!r} is there {names.count(name)} times: expected once")
     return names
 
 
@@ -192,18 +183,18 @@ def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
         for line, record in _records(piece, first_line):
             values = _values(record) if record or is_single else [b""] * len(names)
             if len(values) != len(names):
-                raise WrongRecord(
+                raise WrongLine(
                     line, f"the record has {len(values)} values, and the first line {len(names)} names of columns"
                 ) from None
             for name, value in zip(names, values, strict=True):
                 try:
                     value.decode()
                 except UnicodeDecodeError:
-                    raise WrongRecord(line, f"column {name!r} is not UTF-8: save the file as UTF-8") from None
-        raise WrongRecord(first_line, f"Arrow cannot read the records from here on: {error}") from None
+                    raise WrongLine(line, f"column {name!r} is not UTF-8: save the file as UTF-8") from None
+        raise WrongLine(first_line, f"Arrow cannot read the records from here on: {error}") from None
     if is_single and table.column(0).null_count:
         line = next(line for line, record in _records(piece, first_line) if not record)
-        raise WrongRecord(
+        raise WrongLine(
             line,
             "the line is empty, which is null to some readers of a file of one column, and no record to others: take "
             'it out, or write an empty text as ""',

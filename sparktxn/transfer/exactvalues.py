@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["YEARS_US", "bytes_of", "shown", "text_reader", "whole_of"]
+__all__ = ["YEARS_US", "WrongLine", "bytes_of", "shown", "text_reader", "whole_of"]
 
 TextReader = Callable[[str], Any]
 """Takes a text, and returns the value that Arrow takes for it; raises ValueError with what was expected."""
@@ -43,6 +43,15 @@ _SURE_MAX: Final = 1e37
 _FLOATS: Final = Context(prec=2_000)
 _DECIMALS: Final = Context(prec=76, Emax=999_999, Emin=-999_999, traps=[Inexact, InvalidOperation])
 _SHOWN_MAX: Final = 80
+
+
+class WrongLine(ValueError):
+    """Line `line`, or the record that begins there, is no row of the topic, because of `reason`."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+        self.reason = reason
 
 
 def shown(value: object) -> str:

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.transfer.arrowrows import Int96Error, arrow_tables, parquet_tables
-from sparktxn.transfer.csvrows import CsvRows, WrongRecord, csv_rows
+from sparktxn.transfer.csvrows import CsvRows, csv_rows
 from sparktxn.transfer.csvvalues import WrongText, csv_names, typed_column
-from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
+from sparktxn.transfer.exactvalues import WrongLine
+from sparktxn.transfer.jsonrows import JsonRows, some_lines
 from sparktxn.transfer.jsonvalues import BASE64
 
 __all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
@@ -152,7 +153,7 @@ def rows_of(path: Path, columns: Columns) -> Iterator[pa.Table]:
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0]
         raise ConfigurationError(f"file {str(path)!r} cannot be read as {file_format}: {reason}") from None
-    except (WrongLine, WrongRecord) as error:
+    except WrongLine as error:
         raise ConfigurationError(f"file {str(path)!r}, line {error.line}: {error.reason}") from None
     except Int96Error as error:
         raise ConfigurationError(f"file {str(path)!r}, {error}") from None
@@ -209,7 +210,7 @@ def _of_texts(rows: CsvRows, name: str, field: pa.Field, columns: Columns) -> pa
     try:
         return typed_column(rows.table.column(name), field, bytes_are_text=columns.is_record)
     except WrongText as error:
-        raise WrongRecord(rows.line_of(error.row), f"column {name!r}: {error.reason}") from None
+        raise WrongLine(rows.line_of(error.row), f"column {name!r}: {error.reason}") from None
 
 
 def _json_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.scan.leaves import leaves
-from sparktxn.transfer.exactvalues import YEARS_US, shown
+from sparktxn.transfer.exactvalues import YEARS_US, WrongLine, shown
 from sparktxn.transfer.jsonvalues import BASE64, json_reader, parsed
 
-__all__ = ["JsonRows", "WrongLine", "encoded", "json_bytes", "json_values", "some_lines"]
+__all__ = ["JsonRows", "encoded", "json_bytes", "json_values", "some_lines"]
 
 _YEARS: Final = {
     pa.date32(): (-719_162, 2_932_896),
@@ -37,15 +37,6 @@ class _Column(NamedTuple):
 
     name: str
     read: Callable[[Any], Any]
-
-
-class WrongLine(ValueError):
-    """Line `line` is no row of the topic, because of `reason`."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(f"line {line}: {reason}")
-        self.line = line
-        self.reason = reason
 
 
 def some_lines(lines: Iterable[bytes], lines_max: int, bytes_max: int) -> Iterator[list[tuple[int, bytes]]]:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sparktxn.transfer import csvrows
-from sparktxn.transfer.csvrows import WrongRecord, csv_rows
+from sparktxn.transfer.csvrows import csv_rows
+from sparktxn.transfer.exactvalues import WrongLine
 from tests.seeds import examples, seed_of
 
 VALUES = [
@@ -99,7 +100,7 @@ def test_pieces_of_any_size_hold_the_same_records(tmp_path: Path, monkeypatch: p
         wanted = expected(text, len(names))
         try:
             found: Any = [list(row.values()) for rows in csv_rows(file) for row in rows.table.to_pylist()]
-        except WrongRecord:
+        except WrongLine:
             found = None
             refused += 1
         assert found == wanted, repr(text)
@@ -121,7 +122,7 @@ def test_pieces_of_any_size_hold_the_same_records(tmp_path: Path, monkeypatch: p
 )
 def test_what_is_no_csv_is_named_with_its_line(tmp_path: Path, data: bytes, line: int, reason: str) -> None:
     (tmp_path / "a.csv").write_bytes(data)
-    with pytest.raises(WrongRecord, match=reason) as caught:
+    with pytest.raises(WrongLine, match=reason) as caught:
         list(csv_rows(tmp_path / "a.csv"))
     assert caught.value.line == line
 
@@ -136,6 +137,6 @@ def test_a_quote_that_is_never_closed_is_not_read_for_ever(tmp_path: Path, monke
     monkeypatch.setattr(csvrows, "_RECORD_BYTES_MAX", 1_000)
     monkeypatch.setattr(csvrows, "_PIECE_BYTES", 100)
     (tmp_path / "a.csv").write_text('a\n1\n"' + "x\n" * 2_000)
-    with pytest.raises(WrongRecord, match="is a quote not closed") as caught:
+    with pytest.raises(WrongLine, match="is a quote not closed") as caught:
         list(csv_rows(tmp_path / "a.csv"))
     assert caught.value.line == 3

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.transfer.csvvalues import WrongText, typed_column
-from sparktxn.transfer.exactvalues import text_reader
-from sparktxn.transfer.jsonrows import JsonRows, WrongLine, encoded, json_values
+from sparktxn.transfer.exactvalues import WrongLine, text_reader
+from sparktxn.transfer.jsonrows import JsonRows, encoded, json_values
 from tests.seeds import examples
 
 UTC_US = pa.timestamp("us", tz="UTC")

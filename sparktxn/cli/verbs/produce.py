@@ -21,7 +21,8 @@ from sparktxn.format.schema import parse_type
 from sparktxn.kafka.message import Message
 from sparktxn.producer import Producer
 from sparktxn.stage.stagedsegment import StageTopic
-from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
+from sparktxn.transfer.exactvalues import WrongLine
+from sparktxn.transfer.jsonrows import JsonRows, some_lines
 
 __all__ = ["app"]
 
