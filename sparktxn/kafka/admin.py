@@ -66,7 +66,22 @@ def _count(argument: str) -> Callable[[object], int]:
     return lambda value: arguments.integer(argument, value)
 
 
-class NewTopic(arguments.Checked):
+class _OfTopic(arguments.Checked):
+    """What is asked for of a topic: sorted by its name, and equal to what asks for the same."""
+
+    topic: str
+
+    def __lt__(self, other: object) -> bool:
+        return self.topic < other.topic if isinstance(other, type(self)) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.topic)
+
+
+class NewTopic(_OfTopic):
     """A topic to create: of Kafka's record, or with `schema` a typed one. There are no replicas to count or place."""
 
     _checks: ClassVar = {
@@ -93,23 +108,14 @@ class NewTopic(arguments.Checked):
         self.config: dict[str, Any] = config  # type: ignore[assignment]
         self.schema = schema
 
-    def __lt__(self, other: object) -> bool:
-        return self.topic < other.topic if isinstance(other, NewTopic) else NotImplemented
-
     def __str__(self) -> str:
         return f"NewTopic(topic={self.topic})"
 
     def __repr__(self) -> str:
         return f"NewTopic(topic={self.topic!r}, num_partitions={self.num_partitions})"
 
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if isinstance(other, NewTopic) else NotImplemented
 
-    def __hash__(self) -> int:
-        return hash((self.topic, self.num_partitions, self.replication_factor))
-
-
-class NewPartitions(arguments.Checked):
+class NewPartitions(_OfTopic):
     """The partition count that a topic is to have."""
 
     _checks: ClassVar = {"topic": _name("topic"), "new_total_count": _count("new_total_count")}
@@ -121,20 +127,11 @@ class NewPartitions(arguments.Checked):
         self.new_total_count = new_total_count
         self.replica_assignment = replica_assignment
 
-    def __lt__(self, other: object) -> bool:
-        return self.topic < other.topic if isinstance(other, NewPartitions) else NotImplemented
-
     def __str__(self) -> str:
         return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
 
     def __repr__(self) -> str:
         return f"NewPartitions(topic={self.topic!r}, new_total_count={self.new_total_count})"
-
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if isinstance(other, NewPartitions) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((self.topic, self.new_total_count))
 
 
 class ResourceType(IntEnum):

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-from sparktxn.cli.address import settings_of
+from sparktxn.cli.changes import changes_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import set_option, unset_option, verb
 from sparktxn.config.topic import STORE_WIDE_SETTINGS
+from sparktxn.kafka.admin import ConfigResource
 
 __all__ = ["app"]
 
@@ -29,11 +29,7 @@ def settings(
 ) -> None:
     """List or alter the settings of the store. Those of topics are defaults of topics that do not set them."""
     admin, timeout_s = session.admin(), session.timeout_s
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings_of(changes).items()
-    ]
-    entries += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset or ()]
+    entries = changes_of(changes, unset)
     store = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
     if entries:
         admin.incremental_alter_configs([store], request_timeout=timeout_s)[store].result()

@@ -10,6 +10,7 @@ import typer
 
 from sparktxn.cli import completion
 from sparktxn.cli.address import settings_of
+from sparktxn.cli.changes import changes_of
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
@@ -17,7 +18,7 @@ from sparktxn.cli.verb import Apply, argument, option, set_option, unset_option,
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.schema import parse_type
-from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from sparktxn.kafka.admin import ConfigResource, NewPartitions, NewTopic
 from sparktxn.log.views.readview import ReadView
 from sparktxn.values.structs import TopicState
 
@@ -139,11 +140,7 @@ def alter(
     if not (partitions or settings or unset or columns):
         raise WrongUsage("nothing to alter is given: add --set, --unset, --partitions or --column")
     admin, timeout_s = session.admin(), session.timeout_s
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in settings_of(settings).items()
-    ]
-    entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset or ()]
+    entries = changes_of(settings, unset)
     new = [_column(text) for text in columns or ()]
     for validate_only in (True, False):  # a wrong part must not leave the topic altered by the others
         changes: dict[Any, Any] = {}
