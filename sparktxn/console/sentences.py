@@ -90,7 +90,7 @@ def _half(command: Any) -> str:
 
 _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     c.CreateTopic: lambda e, n: (
-        f"topic {e.name!r} is created with {number(e.partition_count)} partitions"
+        f"topic {e.name!r} is created with {_many(e.partition_count, 'partition')}"
         + (", typed" if e.schema is not None else "")
     ),
     c.AlterTopic: lambda e, n: (
@@ -114,7 +114,7 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     c.PrepareTxn: lambda e, n: f"{_of(e)} is prepared: it only waits for its end",
     c.ExpireTransactionalId: lambda e, n: f"idle transactional id {e.transactional_id!r} is forgotten",
     c.ExpireProducers: lambda e, n: (
-        f"{number(len(e.producers))} idle producers of {_place(n, e.topic_id, e.partition)} are forgotten"
+        f"{_are(len(e.producers), 'idle producer')} forgotten in {_place(n, e.topic_id, e.partition)}"
     ),
     c.ExpireOffsets: lambda e, n: f"offsets of group {e.group_id!r} expire: {number(len(e.partitions) + len(e.idle))}",
     c.SinkBatchCommit: lambda e, n: f"{_of(e)} is micro-batch {e.batch_id} of {e.writer_id!r}",

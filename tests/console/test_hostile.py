@@ -1,4 +1,4 @@
-"""Names and values of anything: no script of a record ever runs, and a reader sees all of them."""
+"""Names and values of anything: no script of a record ever runs, and a reader sees the text that it is."""
 
 from __future__ import annotations
 

@@ -102,6 +102,12 @@ def check(html: str) -> None:
     assert outline.all("html")[0]["lang"] == "en"
     ids = [attributes["id"] for _, attributes in outline.found if "id" in attributes]
     assert len(ids) == len(set(ids))
+    landmarks = [attributes["aria-label"] for attributes in outline.all("nav")]
+    assert len(landmarks) == len(set(landmarks))
+    for attributes in outline.all("div"):
+        if "scroll" in (attributes.get("class") or "").split():
+            assert (attributes["tabindex"], attributes["role"]) == ("0", "group")
+            assert attributes.get("aria-label") or attributes.get("aria-labelledby")
     labelled = {attributes["for"] for attributes in outline.all("label")}
     for tag in ("input", "select"):
         for attributes in outline.all(tag):
