@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -189,3 +190,16 @@ def test_a_partition_has_one_name_by_its_topics_name_and_one_by_its_id() -> None
     """`TopicPartitionKey` and `TopicIdPartition` of `values/fieldtypes.py`, wherever something is kept by partition."""
     found = {name_of(path) for path in MODULES if BARE_PLACE.search(path.read_text())}
     assert found == set(PAIRS_THAT_ARE_NO_PARTITIONS)
+
+
+FOLDER_MODULES_MAX = 24
+NAMES_USED_AGAIN_MAX = 25
+
+
+def test_a_folder_is_read_at_a_glance_and_a_name_leads_to_one_file() -> None:
+    """Of names that several files have, most are of packages that answer to the same thing, such as topics."""
+    files = [path for path in MODULES if path.stem != "__init__"]
+    in_folder = Counter(name_of(path.parent) for path in files)
+    assert max(in_folder.values()) <= FOLDER_MODULES_MAX, in_folder.most_common(3)
+    again = {name: count for name, count in Counter(path.name for path in files).items() if count > 1}
+    assert len(again) <= NAMES_USED_AGAIN_MAX, again
