@@ -77,7 +77,7 @@ GROUPS: Final = (
     _pytest("edge", 1_200, "nightly", "tests/edge"),
     _pytest(
         "rest",
-        1_500,
+        1_200,
         "nightly and not clouds",
         "tests",
         *(f"--ignore={path}" for path in _ALONE),
@@ -91,7 +91,7 @@ GROUPS: Final = (
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("kills", 5_400, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
-    _pytest("clouds", 900, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
+    _pytest("clouds", 1_200, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
 
 
