@@ -60,12 +60,13 @@ def test_a_build_without_a_rule_is_caught(tmp_path: Path, build: str) -> None:
         assert "10 numbers are there more than once" in problems
 
 
-def long_run(folder: Path, seed: int, store: str, batches: int) -> None:
+def long_run(folder: Path, seed: int, store: str, batches: int) -> Report:
     with under_kills(store, folder) as place:
         query = choose_query(seed, batches, store, place.uri, place.options, folder / "run")
         report = place.run(query, choose_blows(query, seed), seed)
     print(report)
     assert not report.findings.problems, report
+    return report
 
 
 @pytest.mark.nightly
@@ -79,4 +80,5 @@ def test_a_long_query_under_all_blows_writes_each_row_once(tmp_path: Path, seed:
 @pytest.mark.nightly
 @pytest.mark.parametrize("store", CLOUDS)
 def test_a_query_on_an_emulator_of_a_cloud_writes_each_row_once(tmp_path: Path, store: str) -> None:
-    long_run(tmp_path, 1, store, CLOUD_BATCHES)
+    report = long_run(tmp_path, 1, store, CLOUD_BATCHES)
+    assert {name.split()[0] for name in report.dealt} >= set(POINTS), report

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn.cli.doctorstore import FAILED, examine
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
-from sparktxn.process.clock import SystemClock
+from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.testing.faultproxy import FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening
 from tests.cloudservers import AzuriteServer, FakeGcsServer
@@ -48,6 +49,13 @@ class CloudTests(ServerTests):
             assert store.list("topics/") == []
         deletes = [method for method, _ in proxy.requests if method in ("POST", "DELETE")]
         assert len(deletes) <= 3
+
+    def test_doctor_refuses_nothing_and_prices_requests(self, opening: Opening) -> None:
+        with closing(opening.open()) as store:
+            checks = {check.check: check for check in examine(store, SystemClock(), RandomIds())}
+        assert [check for check in checks.values() if check.result == FAILED] == []
+        assert {"write", "list", "list after a name", "racing puts", "clock", "latency", "delete"} <= checks.keys()
+        assert "USD" in checks["requests"].found
 
 
 class TestFakeGcs(CloudTests):
