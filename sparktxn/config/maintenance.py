@@ -85,7 +85,7 @@ class VacuumSettings(Settings):
         "vacuum.segment.age.ms",
         _DAY_MS,
         integer(0, 2**53),
-        "Segments that nothing names are deleted once their upload began longer ago than this, and than twice the longest transaction time-out. A writer that takes longer must upload again.",
+        "Segments that nothing names are deleted once their upload began longer ago than this, and than twice the longest transaction time-out. A writer that takes longer must upload again; what other engines have left in folders of tables goes at this age, too.",
     )
     temporary_age_ms: int = setting(
         "vacuum.temporary.age.ms",

@@ -23,10 +23,22 @@ __all__ = [
     "iceberg",
     "iceberg_objects",
     "is_written",
+    "left_by_others",
     "metadata_object",
     "needed_entry",
     "past_metadata",
 ]
+
+_OTHERS: Final = re.compile(
+    r"(?:[A-Za-z0-9_=-][A-Za-z0-9._=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.(?:parquet|orc|avro|json|crc|bin|puffin|tmp)"
+)
+"""What engines call the files that they write, below the topic's folder."""
+_KEPT: Final = re.compile(
+    r"_delta_log/(?:_last_checkpoint|_sidecars/.*|[0-9]{20}\..*)"
+    r"|metadata/(?:v[0-9]+\.metadata\.json|snap-[0-9]+\.avro|[0-9]{20}-[0-9]+\.avro)"
+    r"|.*_sealed/.*"
+)
+"""Names that this package gives, or that a checkpoint of another engine has, which is no commit."""
 
 _DELTA_VERSION: Final = re.compile(r"_delta_log/([0-9]{20})\.(?:json|checkpoint\.parquet)")
 
@@ -92,6 +104,27 @@ def _hint_stays(objects: ObjectStore, folder: str, table: TableState, format_nam
         return True
     # Without this checkpoint nothing is deleted.
     return objects.get(folder + delta.checkpoint_name(first)) is None
+
+
+def left_by_others(tables: Iterable[TableState], before_ms: int) -> Callable[[ObjectInfo], bool]:
+    """Return whether an object is a file that another engine has left in a table's folder before `before_ms`.
+
+    Its writer put it there before its commit was refused, and nothing names it. No such name is one of this package,
+    so the log names none.
+    """
+    folders = {names.topic_folder(table.name, table.topic_id) for table in tables}
+
+    def is_left(info: ObjectInfo) -> bool:
+        folder, _, rest = info.name.removeprefix(names.TOPICS).partition("/")
+        return (
+            f"{names.TOPICS}{folder}/" in folders
+            and info.modified_ms < before_ms
+            and _OTHERS.fullmatch(rest) is not None
+            and _KEPT.fullmatch(rest) is None
+            and names.parse_segment_born(rest.rpartition("/")[2]) is None
+        )
+
+    return is_left
 
 
 def needed_entry(objects: ObjectStore, tables: Iterable[TableState]) -> int | None:

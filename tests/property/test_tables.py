@@ -53,7 +53,14 @@ class PublishedHistory(TableHistory):
         short = self.random.sample([*COLUMNS], self.random.randrange(len(COLUMNS) + 1))
         self.keep_history(short, 0)
         self.publish()
-        vacuum(self.store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
+        left = [
+            f"topics/{topic}-{self.topics[topic]}/{'kafka_partition=0/' * number}part-0.parquet"
+            for number, topic in enumerate(COLUMNS)
+        ]
+        for name in left:
+            self.store.log.objects.put(name, b"of a writer that was refused")
+        vacuum(self.store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.list.all.ms": 0})
+        assert self.store.log.objects.get_many(left) == [None] * len(left)
         self.keep_history(short, DAY_MS)
         with self.store.log.known() as state:
             first = {table.name: table.kept[0].version for table in state.tables()}

@@ -61,11 +61,13 @@ def find_garbage(
     floor: int,
     newest_entry: int,
     temporary_before_ms: int,
+    is_left: Callable[[ObjectInfo], bool],
 ) -> Garbage:
     """Return what is unmarked, and named below the horizon or born below the floor.
 
     `checkpoints` is the listing that was marked from, `placed` are objects below ``topics/`` to judge. Objects whose
-    names are none of ours are left alone. What is listed, and is no garbage, is taken out of `marks.needed`.
+    names are none of ours are left alone, unless `is_left` says that another engine has left them in a table. What is
+    listed, and is no garbage, is taken out of `marks.needed`.
     """
     garbage = Garbage()
     entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
@@ -83,7 +85,10 @@ def find_garbage(
         else:
             marks.needed.pop(info.name, None)
     for info in placed:
-        if not _is_garbage(garbage, info, marks, horizon, floor):
+        if is_left(info):
+            garbage.other.append(info.name)
+            garbage.size_bytes += info.size_bytes
+        elif not _is_garbage(garbage, info, marks, horizon, floor):
             marks.needed.pop(info.name, None)
     appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
     garbage.other += [name for name in appends if name not in marks.appends]

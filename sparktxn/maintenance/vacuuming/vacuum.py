@@ -33,13 +33,13 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.keptobjects import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
-from sparktxn.maintenance.tableobjects import needed_entry, past_metadata
+from sparktxn.maintenance.tableobjects import left_by_others, needed_entry, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint
 from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
-from sparktxn.values.structs import StoreState
+from sparktxn.values.structs import StoreState, TableState
 
 __all__ = ["VacuumReport", "vacuum"]
 
@@ -152,7 +152,7 @@ class _Round:
             self._win(max(horizon, state.horizon), floor)
             self._write_marker(horizon)
         self._horizon = horizon
-        garbage, placed = self._garbage(replay, horizon, floor, now_ms)
+        garbage, placed = self._garbage(replay, horizon, floor, now_ms, tables)
         for past in (info for table in tables for info in past_metadata(self._objects, table)):
             garbage.table_metadata.append(past.name)
             garbage.size_bytes += past.size_bytes
@@ -267,7 +267,9 @@ class _Round:
         kept = [head.checkpoint for head in usable if head.base < horizon]
         write_horizon(self._objects, self._log.clock, horizon, kept)
 
-    def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> tuple[Garbage, Placed]:
+    def _garbage(
+        self, replay: Replay, horizon: int, floor: int, now_ms: int, tables: Sequence[TableState]
+    ) -> tuple[Garbage, Placed]:
         """Return what may be deleted, and what was judged: from listings and a state younger than the marker."""
         listing = self._objects.list(names.CHECKPOINTS)
         heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
@@ -282,7 +284,10 @@ class _Round:
         new = next((head for head in usable_heads(self._objects, heads) if head.entry == horizon), None)
         new = new if horizon > 1 else None
         placed = list_placed(self._objects, replay, self._hint, self._base_head, new, marks.segments)
-        garbage = find_garbage(self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms)
+        is_left = left_by_others(tables, now_ms - self._settings.segment_age_ms)
+        garbage = find_garbage(
+            self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms, is_left
+        )
         for sign in silent_signs(self._objects, replay, before_ms):
             garbage.other.append(sign.name)
             garbage.size_bytes += sign.size_bytes
