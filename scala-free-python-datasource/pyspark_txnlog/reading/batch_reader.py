@@ -31,6 +31,7 @@ from pyspark_txnlog.options.groups import CommittedStart, committed_start
 from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
+from pyspark_txnlog.reading.ahead import made_ahead
 from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
 from pyspark_txnlog.reading.views import PinnedView, open_view, pin_view
 from sparktxn import read_task, rows_at_most
@@ -254,9 +255,17 @@ def read_partition(
     """
     pass_over_modules()
     if isinstance(partition, TaskPartition):
-        for batch in read_task(partition.task, options.store, batch_rows=_BATCH_ROWS):
-            rows = matching(batch, conditions).select(target.names) if conditions else batch
-            yield conform(rows, target)
+        yield from made_ahead(_batches(partition.task, options, target, conditions))
+
+
+def _batches(
+    task: ReadTask, options: ReadOptions, target: pa.Schema, conditions: Sequence[Condition]
+) -> Iterator[pa.RecordBatch]:
+    # Columns that no segment stores, and casts, cost less for a whole row group than for each batch cut from it.
+    for found in read_task(task, options.store):
+        rows = conform(matching(found, conditions).select(target.names) if conditions else found, target)
+        for first in range(0, rows.num_rows, _BATCH_ROWS):
+            yield rows.slice(first, _BATCH_ROWS)
 
 
 @with_one_line_errors
