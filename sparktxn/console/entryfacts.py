@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from sparktxn.format.commands import Append, Appends
 from sparktxn.log.views.entryhistory import Followed
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     CommittedOffset,
     PartitionSegments,
@@ -19,8 +20,6 @@ from sparktxn.values.structs import (
 
 __all__ = ["EntryFacts", "TransactionChange", "facts_of"]
 
-Place = tuple[int, int]
-"""A partition, as (topic id, partition)."""
 
 _ENDS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
@@ -59,7 +58,7 @@ class EntryFacts(Struct, frozen=True, gc=False):
     records: dict[str, int]
     size_bytes: dict[str, int]
     transactions: tuple[TransactionChange, ...]
-    ends: dict[Place, int]
+    ends: dict[TopicIdPartition, int]
     offsets: dict[tuple[str, int, int], int]
 
     @property
@@ -73,7 +72,7 @@ def facts_of(followed: Followed) -> EntryFacts:
     entry, names = followed.entry, followed.topic_names
     records: dict[str, int] = {}
     size_bytes: dict[str, int] = {}
-    ends: dict[Place, int] = {}
+    ends: dict[TopicIdPartition, int] = {}
     offsets: dict[tuple[str, int, int], int] = {}
     for record in followed.changes.values():
         if isinstance(record, PartitionState):

@@ -9,10 +9,9 @@ from typing import Final
 from sparktxn.console.chronicle import Chronicle
 from sparktxn.console.turns import held
 from sparktxn.log.log import Log
+from sparktxn.values.fieldtypes import TopicIdPartition
 
 __all__ = ["GroupOffsets"]
-
-Place = tuple[int, int]
 
 _READ_AGAIN: Final = frozenset(
     (
@@ -40,7 +39,7 @@ class GroupOffsets:
         self._lock = threading.Lock()
         self._entry = 0
         self._ids: list[str] = []
-        self._offsets: dict[str, dict[Place, int]] = {}
+        self._offsets: dict[str, dict[TopicIdPartition, int]] = {}
 
     def ids(self) -> list[str]:
         """Return the ids of all groups, in their order."""
@@ -48,7 +47,7 @@ class GroupOffsets:
             self._follow()
             return self._ids
 
-    def of(self, group_id: str) -> Mapping[Place, int]:
+    def of(self, group_id: str) -> Mapping[TopicIdPartition, int]:
         """Return the offsets of a group, as they were when `ids` was last called; those of deleted topics too."""
         return self._offsets.get(group_id, {})
 
@@ -71,7 +70,7 @@ class GroupOffsets:
     def _read_all(self) -> None:
         with self._log.known() as state:
             entry, committed, ids = state.entry, state.committed_offsets(), state.group_ids()
-        found: dict[str, dict[Place, int]] = {}
+        found: dict[str, dict[TopicIdPartition, int]] = {}
         for one in committed:
             found.setdefault(one.group_id, {})[one.topic_id, one.partition] = one.offset
         self._ids, self._offsets, self._entry = ids, found, entry

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sparktxn.console.entryfacts import EntryFacts
 from sparktxn.console.timeline import Bar, Lane
+from sparktxn.values.fieldtypes import TopicIdPartition
 
 __all__ = ["Buckets", "Curve", "DrawnLane", "Plot", "Timeline", "draw_timeline", "lag_plot", "plot", "rates"]
 
@@ -170,8 +171,8 @@ def lag_plot(facts: Sequence[EntryFacts], group_id: str, now_ms: int) -> Plot | 
 
     A partition counts from the first entry on that names both its end and the group's offset.
     """
-    ends: dict[tuple[int, int], int] = {}
-    offsets: dict[tuple[int, int], int] = {}
+    ends: dict[TopicIdPartition, int] = {}
+    offsets: dict[TopicIdPartition, int] = {}
     steps: list[tuple[int, float]] = []
     for one in facts:
         ends.update(one.ends)

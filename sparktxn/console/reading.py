@@ -26,6 +26,7 @@ from sparktxn.scan.columns import (
 )
 from sparktxn.scan.plan import ReadTask
 from sparktxn.store import Store, read_task
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["SCANNED_MAX", "Found", "RecordFilter", "columns_of", "from_offset", "newest_committed"]
 
@@ -118,7 +119,7 @@ def from_offset(
     rows: list[Row] = []
     scanned, low, width = 0, start, 4 * count
     while low < end:
-        bounds: Mapping[tuple[str, int], tuple[int, int | None]] = {(topic, partition): (low, min(end, low + width))}
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] = {(topic, partition): (low, min(end, low + width))}
         for row in _rows(store, store.plan_view(view, bounds=bounds, columns=columns_of(schema))):
             scanned += 1
             if wanted.meets(row):
@@ -148,7 +149,7 @@ def newest_committed(
     facts = source.chronicle.up_to(view.entry)
     for _ in range(_WINDOWS_MAX):
         low = max(0, high - width)
-        bounds: dict[tuple[str, int], tuple[int, int | None]] = {
+        bounds: dict[TopicPartitionKey, tuple[int, int | None]] = {
             (topic, number): (0, None) for number in _touched(facts, view, topic, low, high)[:_PARTITIONS_MAX]
         }
         some: list[Row] = []

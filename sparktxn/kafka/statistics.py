@@ -16,6 +16,7 @@ import msgspec
 from sparktxn.kafka.settings.client import PolledSettings
 from sparktxn.metrics.process import PROCESS
 from sparktxn.process.clock import Clock
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["NO_OFFSET", "Statistics", "by_topic"]
 
@@ -107,7 +108,7 @@ class Statistics:
         }
 
 
-def by_topic(partitions: Mapping[tuple[str, int], Mapping[str, Any]]) -> dict[str, Any]:
+def by_topic(partitions: Mapping[TopicPartitionKey, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the field `topics` of what is said of partitions."""
     topics: dict[str, Any] = {}
     for (topic, number), fields in sorted(partitions.items()):

@@ -18,7 +18,7 @@ from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline,
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
-from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -40,7 +40,7 @@ class Outbox(TransactionWriter):
         self._operation = Operation.PUBLISH
         self._named: Sequence[PendingSegment] = ()
         self._before_count = 0
-        self.stored_records: dict[tuple[str, int], int] = {}
+        self.stored_records: dict[TopicPartitionKey, int] = {}
         """Records that entries of this producer name, by (topic, partition)."""
         self.dropped_records = 0
         """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""

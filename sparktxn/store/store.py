@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from html import escape
 from typing import Any, Final
 
 import pyarrow as pa
@@ -60,11 +59,11 @@ from sparktxn.state.topics import check_new_name
 from sparktxn.store.expectations import expectations
 from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.notebook import shown_in_a_notebook
 from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.store.stageplan import StagePlan
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.notebooks import html_table
 from sparktxn.values.structs import TopicState
 
 __all__ = [
@@ -133,12 +132,7 @@ class Store(NoCopies):
         return f"Store({self.log.objects.uri!r})"
 
     def _repr_html_(self) -> str:
-        # A cell of a notebook that ends with a store does not fail, whatever is wrong with it.
-        try:
-            found = self.view(None, timeout_s=_SHOWN_S)._repr_html_()
-        except (KafkaException, RuntimeError) as error:
-            found = html_table("no topics", (), [(error,)])
-        return f"<p>{escape(repr(self))}</p>{found}"
+        return shown_in_a_notebook(repr(self), lambda time_s: self.view(None, timeout_s=time_s))
 
     def __enter__(self) -> Store:
         return self

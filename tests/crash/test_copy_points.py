@@ -55,7 +55,7 @@ class Target:
     ) -> tuple[CopyReport, FaultyStore]:
         objects = FaultyStore(self.inner, fate, later=late.append)
         work = Work(process.store, StoreOptions(), 1, None)
-        return Copying(process.log, objects, work, None).run(), objects
+        return Copying(process.log, objects, work, None, None).run(), objects
 
     def store(self) -> Store:
         return Store(self.inner.uri, {}, open_log(self.inner, self.world.clock, next_number(), create=False))

@@ -191,7 +191,7 @@ def backing_up(world: ClientWorld) -> Program:
         def work() -> None:
             nonlocal target
             try:
-                Copying(log, target, Work(store, StoreOptions(), 1, None), None).run()
+                Copying(log, target, Work(store, StoreOptions(), 1, None), None, None).run()
             except ConfigurationError:
                 # The vacuum has deleted entries that the copy lacks.
                 target = SharedObjects()
