@@ -94,7 +94,8 @@ class _Pages:
 
     def download(self, request: Request) -> Response:
         """Send records as a file; what fails once it has begun breaks the connection, so that no file looks whole."""
-        found = download(self._source, Asked(request.query_params), request.path_params["name"])
+        with self._source.log.within(self._timeout_s):
+            found = download(self._source, Asked(request.query_params), request.path_params["name"])
         return StreamingResponse(found.chunks, media_type=found.media_type, headers=_attachment(found.name))
 
     def value(self, request: Request) -> Response:

@@ -64,6 +64,8 @@ class Guard:
         self._host = host.lower()
         self._token = None if token is None else token.encode()
         self._proof = "" if token is None else hashlib.sha256(b"txnlog console\0" + token.encode()).hexdigest()
+        # Cookies know no ports: two consoles of one machine would else take each other's away.
+        self._cookie = f"{_COOKIE}_{self._proof[:8]}"
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -111,7 +113,7 @@ class Guard:
             cookies = SimpleCookie(headers.get(b"cookie", ""))
         except CookieError:
             return False
-        shown = cookies[_COOKIE].value if _COOKIE in cookies else ""
+        shown = cookies[self._cookie].value if self._cookie in cookies else ""
         return hmac.compare_digest(shown.encode("utf-8", "replace"), self._proof.encode())
 
     def _is_token(self, text: str) -> bool:
@@ -128,7 +130,7 @@ class Guard:
             # Two slashes at the beginning would name another host.
             path = "/" + scope["path"].lstrip("/\\")
             where = quote(path, safe="/").encode() + (f"?{left}".encode() if left else b"")
-            cookie = f"{_COOKIE}={self._proof}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{self._cookie}={self._proof}; Path=/; HttpOnly; SameSite=Strict"
             found = [(b"location", where), (b"set-cookie", cookie.encode())]
             await send({"type": "http.response.start", "status": 303, "headers": found})
             await send({"type": "http.response.body", "body": b""})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sparktxn.format.segment import stored_schema
 from sparktxn.store import Store
 from tests.console.asking import Console
 from tests.everytype import EVERY_TYPE, FULL_ROW
+from tests.log.test_large_entries import APPENDS, commit_large
 from tests.world import World
 
 PAGES = (
@@ -248,6 +250,44 @@ def test_values_of_every_type_are_shown() -> None:
     check(console.page("/topics/every/records/0/0"))
     for kind in ("csv", "jsonl", "parquet"):
         assert console.get(f"/topics/every/download?format={kind}").code == 200
+    world.close()
+
+
+def test_no_page_writes_anything(busy: World) -> None:
+    objects = busy.store.log.objects
+    before = {info.name: objects.get(info.name) for info in objects.list("")}
+    console = Console(busy.store)
+    for page in PAGES:
+        console.page(page)
+    assert {info.name: objects.get(info.name) for info in objects.list("")} == before
+
+
+def test_a_transaction_of_very_many_appends_says_all_of_them() -> None:
+    world = World({})
+    commit_large(world.store.log)
+    found = Console(world.store).data("/transaction?id=job")
+    assert (found["outcome"], found["records"]) == ("committed", APPENDS)
+    assert (found["topics"][0]["partitions"], found["steps_left_out"]) == ([0, 1], APPENDS + 1 - len(found["steps"]))
+    world.close()
+
+
+def test_pages_are_asked_for_at_once_while_a_producer_commits() -> None:
+    world = World({"t": 3})
+    console = Console(world.store)
+    producer = world.transactional("busy")
+
+    def ask(number: int) -> list[int]:
+        return [console.get(page).code for page in ("/", "/topics/t/records", "/transactions", "/groups", "/log")]
+
+    with ThreadPoolExecutor(4) as callers:
+        asked = [callers.submit(ask, number) for number in range(12)]
+        for number in range(30):
+            producer.begin_transaction()
+            producer.produce("t", b"%d" % number)
+            producer.commit_transaction()
+        assert {code for one in asked for code in one.result()} == {200}
+    assert len(console.data("/transactions?count=500")["transactions"]) == 30
+    assert len(console.data("/topics/t/records?count=100")["records"]) == 30
     world.close()
 
 

@@ -13,6 +13,7 @@ from sparktxn.console.source import Page, Source
 from sparktxn.console.timeline import Bar, Lane, lanes_of
 from sparktxn.errors import KafkaException
 from sparktxn.format import commands as c
+from sparktxn.log.follow.tail import commands_of
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
 
@@ -246,7 +247,7 @@ class _Steps:
         names = source.log.topic_names()
         for low in range(first, last + 1, _ENTRIES_AT_ONCE):
             for entry in read_entries(source.log.objects, low, min(last, low + _ENTRIES_AT_ONCE - 1)):
-                own = list(self._own(entry.commands))
+                own = list(self._own(commands_of(source.log.objects, entry)))
                 if not own:
                     continue
                 self.entries.append(entry.entry)
@@ -257,7 +258,7 @@ class _Steps:
                 if self.ended_ms is not None:
                     return
 
-    def _own(self, commands: tuple[c.Command, ...]) -> Iterator[c.Command]:
+    def _own(self, commands: Sequence[c.Command]) -> Iterator[c.Command]:
         transactional_id, producer_id, number = self._key
         for command in commands:
             if getattr(command, "transactional_id", None) != transactional_id:

@@ -28,7 +28,7 @@ from sparktxn.state.machine import Applied, apply_entry, apply_list
 from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
 from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
-__all__ = ["Tail"]
+__all__ = ["Tail", "commands_of"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -186,17 +186,7 @@ class Tail:
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         """Return the entry's commands, those in an object of their own among them."""
-        objects = {(command.object, command.checksum) for command in entry.commands if isinstance(command, Appends)}
-        if not objects:
-            return entry.commands
-        name = names.entry(entry.entry)
-        if len(objects) > 1:
-            raise DamagedObject(name, "it names more than one append object")
-        appends_name, checksum = objects.pop()
-        data = self._objects.get(names.checked_name(appends_name, name))
-        if data is None:
-            raise DamagedObject(appends_name, f"entry {entry.entry} names it and it does not exist")
-        return expand(entry.commands, decode_appends(data, appends_name, checksum), name)
+        return commands_of(self._objects, entry)
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Fold in the changes of the next entry, which were computed from this very state."""
@@ -283,3 +273,22 @@ def _decoded(fetched: Sequence[bytes | None], first: int) -> list[LogEntry]:
         except (DamagedObject, FormatVersionError):
             break
     return entries
+
+
+def commands_of(objects: ObjectStore, entry: LogEntry) -> Sequence[Command]:
+    """Return an entry's commands, those in an object of their own among them.
+
+    Raises:
+        DamagedObject: the object is missing or altered.
+    """
+    appends = {(command.object, command.checksum) for command in entry.commands if isinstance(command, Appends)}
+    if not appends:
+        return entry.commands
+    name = names.entry(entry.entry)
+    if len(appends) > 1:
+        raise DamagedObject(name, "it names more than one append object")
+    appends_name, checksum = appends.pop()
+    data = objects.get(names.checked_name(appends_name, name))
+    if data is None:
+        raise DamagedObject(appends_name, f"entry {entry.entry} names it and it does not exist")
+    return expand(entry.commands, decode_appends(data, appends_name, checksum), name)
