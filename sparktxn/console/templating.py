@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -44,4 +46,7 @@ def _environment() -> Environment:
     }
     found.filters.update(filters)
     found.globals["query"] = shown.query
+    # Browsers keep the sheet: after an update it has another address.
+    sheet = resources.files("sparktxn.console").joinpath("static", "console.css").read_bytes()
+    found.globals["sheet"] = f"/static/console.css?v={sha256(sheet).hexdigest()[:8]}"
     return found

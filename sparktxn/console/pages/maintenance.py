@@ -42,7 +42,7 @@ def _lines(job: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     for name, value in job.items():
         if not value or name in _LEFT_OUT:
             continue
-        items = value if isinstance(value, list) else [value]
+        items = value if isinstance(value, list | tuple) else [value]
         is_size = name.endswith("size_bytes")
         shown_items = [size(item) if is_size else _item(item) for item in items[:_ITEMS_MAX]]
         if len(items) > _ITEMS_MAX:
