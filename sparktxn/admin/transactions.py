@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -16,6 +15,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import EndTxn, InitProducerId
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
+from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
 from sparktxn.values.structs import TransactionState as TransactionRecord
@@ -32,8 +32,6 @@ __all__ = [
     "find_hanging_transactions",
     "list_transactions",
 ]
-
-logger = logging.getLogger("sparktxn")
 
 _COORDINATOR_ID: Final = 0
 _ABORTED: Final = "an administrator has aborted its transaction"
@@ -148,7 +146,7 @@ def _known_states(states: Iterable[TransactionState | str]) -> frozenset[Transac
     names = {str(state) for state in states}
     unknown = names - {state.value for state in TransactionState}
     if unknown:
-        logger.warning("no transaction has the states %s: expected %s", sorted(unknown), [*TransactionState])
+        log_event("states_unknown", states=sorted(unknown), expected=[*TransactionState])
     return frozenset(TransactionState(name) for name in names - unknown)
 
 

@@ -6,7 +6,6 @@ has failed inside is in this process's log, and not in the answer.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 import msgspec
@@ -31,11 +30,10 @@ from sparktxn.catalog.answers import (
 )
 from sparktxn.catalog.publishedtables import PublishedTables
 from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException
+from sparktxn.process.events import log_event
 from sparktxn.store import Store
 
 __all__ = ["application"]
-
-logger = logging.getLogger("sparktxn")
 
 _JSON: Final = "application/json"
 _READS: Final = ("GET", "HEAD")
@@ -170,7 +168,7 @@ def _refuse_token(request: Request) -> Response:
 
 def _failed(request: Request, error: Any) -> Response:
     """Answer that the store has failed, and no more: an error of the store may name what no client should know."""
-    logger.warning("the catalog cannot answer %s %r: %s", request.method, request.url.path, error)
+    log_event("catalog_request_failed", method=request.method, path=request.url.path, error=error)
     if isinstance(error, KafkaException) and not isinstance(error, DamagedObject | FormatVersionError):
         kind, code, why = "ServiceUnavailableException", 503, "the store did not answer in time: try again"
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from importlib import resources
 from typing import Any, Final
@@ -27,10 +26,10 @@ from sparktxn.console.pages.transactions import transaction, transactional_ids, 
 from sparktxn.console.source import Page, Source
 from sparktxn.console.templating import render
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, KafkaException, ViewExpired
+from sparktxn.process.events import log_event
 
 __all__ = ["application"]
 
-logger = logging.getLogger("sparktxn")
 
 _JSON: Final = "application/json"
 _STATIC: Final = {"console.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
@@ -119,7 +118,7 @@ class _Pages:
         """Return the page of an error; secrets are in no error of a store."""
         code, title, text = _explained(error)
         if code >= 500:
-            logger.warning("the console cannot answer %s %r: %s", request.method, request.url.path, error)
+            log_event("console_request_failed", method=request.method, path=request.url.path, error=error)
         page = Page("error.html", title, {"error": {"code": code, "title": title, "message": text}})
         return self._answer(request, page, code)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import in_time
 from sparktxn.process.dropped import weakly
+from sparktxn.process.events import log_event
 from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -42,7 +42,6 @@ from sparktxn.values.notebooks import html_table
 
 __all__ = ["Consumer"]
 
-_LOGGER: Final = logging.getLogger("sparktxn")
 _ARROW_RECORDS: Final = 100_000
 _TIMEOUT_S: Final = 60.0
 _CALLBACKS: Final = ("error_cb", "on_commit", "stats_cb")
@@ -221,7 +220,7 @@ class Consumer(Lookups):
             self._has_read = True
             if self._reading.subscription is None and not self._assignment.topics():
                 # A broker's consumer waits without a word, and so does this one for programs that know.
-                _LOGGER.warning("%r is polled before subscribe() or assign(): it has no records to return", self)
+                log_event("polled_without_partitions", consumer=self)
         with self._log.within(timeout_s), self._turns.reads() as has_turn:
             yield has_turn
 

@@ -6,12 +6,10 @@ Those alongside the caller are made by one worker, in the order in which they we
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
 
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Speech
@@ -23,11 +21,10 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, time_left_s
+from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 
 __all__ = ["Commits", "checked_choice", "offsets_of"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 
 class _Commit:
@@ -186,10 +183,7 @@ class Commits:
             if commit.ticket is not None:
                 commit.ticket.let_go()
             partitions = ", ".join(map(str, commit.offsets))
-            _LOGGER.warning(
-                "closing a consumer of group %s gave up an offset commit that the store did not answer in time: %s",
-                self._settings.group_id, partitions,
-            )  # fmt: skip
+            log_event("offset_commit_given_up", group_id=self._settings.group_id, partitions=partitions)
 
     def collect(self) -> None:
         """Call the user's `on_commit` for all commits that have ended."""
@@ -250,11 +244,11 @@ class Commits:
             raise error
         if not commit.offsets:
             # Whether a release or a leave has landed, the group's state shows.
-            _LOGGER.debug("a command of group %s failed: %s", self._settings.group_id, error)
+            log_event("group_command_failed", group_id=self._settings.group_id, error=error)
             return
         self._untold.append((error.error, commit.offsets))
         if self._settings.on_commit is None:
-            _LOGGER.warning("offset commit of group %s failed: %s", self._settings.group_id, error)
+            log_event("offset_commit_failed", group_id=self._settings.group_id, error=error)
 
     def _committed(self, offsets: list[TopicPartition]) -> None:
         self._note(offsets)

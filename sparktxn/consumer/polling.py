@@ -10,7 +10,6 @@ that often for new records of partitions that have run dry.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -40,13 +39,12 @@ from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline, is_time_up, time_left_s
+from sparktxn.process.events import log_event
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
 __all__ = ["Reading"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 _IDLE_S_MIN: Final = 0.002
 _CHUNK_ROWS_MAX: Final = 5_000
@@ -551,10 +549,15 @@ class Reading:
         earliest = self._settings.auto_offset_reset == "earliest"
         progress.found(view.log_start_offset if earliest else self._fetcher.end_offset(view))
         if position >= 0:
-            _LOGGER.warning(
-                "partition %d of topic %s %s (it has %d to %d): going on at %d, as auto.offset.reset says",
-                partition, topic, what, view.log_start_offset, view.log_end_offset, progress.position,
-            )  # fmt: skip
+            log_event(
+                "position_reset",
+                partition=partition,
+                topic=topic,
+                what=what,
+                log_start_offset=view.log_start_offset,
+                log_end_offset=view.log_end_offset,
+                position=progress.position,
+            )
 
     # What is reported
 
@@ -588,7 +591,7 @@ class Reading:
     def _report_unavailable(self, error: StoreUnavailable | OutcomeUnknown) -> None:
         """Report to error_cb alone, as librdkafka does: poll() tries again."""
         self._poll_at_s = max(self._poll_at_s, self._now_s() + self._idle_s)
-        _LOGGER.warning("the store did not answer, trying again: %s", error)
+        log_event("store_did_not_answer", error=error)
         if self._settings.error_cb is not None:
             with self._turns.calls_back():
                 self._settings.error_cb(error.error)

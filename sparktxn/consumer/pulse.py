@@ -6,7 +6,6 @@ simulator, a consumer's polls do the same work.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -20,6 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import LeaveGroup
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
+from sparktxn.process.events import log_event
 from sparktxn.store.memberexpiry import (
     EntryTimes,
     Overdue,
@@ -32,8 +32,6 @@ from sparktxn.store.memberexpiry import (
 )
 
 __all__ = ["Life", "Pulse", "pulse_of"]
-
-logger = logging.getLogger("sparktxn")
 
 _SESSION_PARTS: Final = 3
 _RETRY_PART: Final = 5
@@ -202,7 +200,7 @@ class Pulse:
                 with self._log.within(min(interval_s, _REQUEST_S_MAX)):
                     self._watch(group_id, group, members)
             except KafkaException as error:
-                logger.debug("the members of group %s were not watched: %s", group_id, error)
+                log_event("members_not_watched", group_id=group_id, error=error)
         now_s = self._now_s()
         dues = [
             min(life.renew_at_s, life.polled_s + life.poll_interval_s)
@@ -228,7 +226,7 @@ class Pulse:
             except StoreUnavailable as error:
                 soonest_s = min(life.interval_s, _REPLACED_EVERY_S)
                 life.renew_at_s = self._now_s() + max(soonest_s, life.interval_s / _RETRY_PART)
-                logger.debug("member %s of group %s could not show that it lives: %s", *_named(life), error)
+                log_event("heartbeat_failed", member_id=life.member_id, group_id=life.group_id, error=error)
 
     def _show(self, life: Life) -> None:
         """Write the member's object: its size changes, where the store's times are coarse.
@@ -245,16 +243,13 @@ class Pulse:
 
     def _leave(self, life: Life) -> None:
         life.too_idle = life.wakes = True
-        logger.warning(
-            "member %s of group %s has left it: its consumer did not poll for %g s (max.poll.interval.ms)",
-            *_named(life), life.poll_interval_s,
-        )  # fmt: skip
+        log_event("member_left", member_id=life.member_id, group_id=life.group_id, poll_interval_s=life.poll_interval_s)
         leave = LeaveGroup(self._log.ids.token(), life.group_id, life.member_id, life.is_static)
         try:
             with self._log.within(_REQUEST_S_MAX):
                 self._log.submit([leave])
         except KafkaException as error:
-            logger.debug("member %s of group %s has not left it, and its session ends: %s", *_named(life), error)
+            log_event("member_not_left", member_id=life.member_id, group_id=life.group_id, error=error)
 
     # The others
 

@@ -9,7 +9,6 @@ strategies they get the whole assignment: everything is revoked, and assigned ag
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -26,12 +25,11 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import Clock
+from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
 __all__ = ["Rebalancing"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 _PARTIAL_S: Final = 3.0
 """How long a member without incremental callbacks waits for the rest of its partitions, to be called once."""
@@ -319,10 +317,7 @@ class Rebalancing:
             self._reading.discard(key)
         subscription = self._reading.subscription
         if keys:
-            _LOGGER.warning(
-                "member %s of group %s has lost its partitions: they were given to others, or may be",
-                self._membership.life.member_id, self._settings.group_id,
-            )  # fmt: skip
+            log_event("partitions_lost", member_id=self._membership.life.member_id, group_id=self._settings.group_id)
             try:
                 self._call(subscription.on_lost if subscription is not None else None, keys)
             finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,11 +14,10 @@ from prometheus_client.samples import Sample
 from sparktxn.errors import KafkaException
 from sparktxn.exporter.families import FAMILIES, Figures
 from sparktxn.exporter.figures import StoreFigures
+from sparktxn.process.events import log_event
 from sparktxn.store import Store
 
 __all__ = ["StoreMetrics"]
-
-logger = logging.getLogger("sparktxn")
 
 
 class StoreMetrics(Collector):
@@ -65,7 +63,7 @@ class StoreMetrics(Collector):
             with self._log.within(self._timeout_s):
                 figures = self._figures.read()
         except KafkaException as error:
-            logger.warning("the exporter cannot read the store: %s", error)
+            log_event("exporter_scrape_failed", error=error)
         figures["txnlog_up"] = [((), float(bool(figures)))]
         figures["txnlog_scrape_duration_seconds"] = [((), clock.monotonic_s() - began_s)]
         return [metric for metric in _metrics(figures) if metric.samples]

@@ -7,7 +7,6 @@ with. No two clocks are compared: a clock that is wrong makes a check late, neve
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from bisect import bisect_left
@@ -21,14 +20,13 @@ from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, callers_own_time, time_left_s
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import HalfDue, HalfState
 
 if TYPE_CHECKING:
     from sparktxn.log.write.queue import Ticket
 
 __all__ = ["Ask", "Checks", "Sightings"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 Ask = Callable[[HalfState, Sequence[MessageRecord]], bool | None]
 """Asks the client's checker about a half transaction: True commits, False rolls back, None leaves it pending."""
@@ -157,12 +155,8 @@ class Checks:
             with engine.within():
                 if half.checks >= engine.settings.checks_max:
                     log.submit([DiscardHalf(*named, half.checks)])
-                    _LOGGER.warning(
-                        "half transaction %r of group %r was discarded after %d checks: "
-                        "AdminClient.resume_half_messages() makes it pending again",
-                        due.transaction_id,
-                        due.group_id,
-                        half.checks,
+                    log_event(
+                        "half_discarded", transaction_id=due.transaction_id, group_id=due.group_id, checks=half.checks
                     )
                     return False
                 messages = engine.messages_of(half)
@@ -171,10 +165,10 @@ class Checks:
                 self._sightings.note(log.entry, log.clock.monotonic_s())
         except CommandRefused as refused:
             # Settled meanwhile, or claimed by another process.
-            _LOGGER.debug("no check of %r: %s", due.transaction_id, refused)
+            log_event("half_not_claimed", transaction_id=due.transaction_id, reason=refused)
             return False
         except DamagedObject as damaged:
-            _LOGGER.error("half transaction %r of group %r cannot be checked: %s", *reversed(named), damaged)
+            log_event("half_unreadable", transaction_id=due.transaction_id, group_id=due.group_id, error=damaged)
             return False
         outcome = self._answer(half, messages)
         if outcome is not None:
@@ -185,8 +179,8 @@ class Checks:
         try:
             with callers_own_time():
                 return self._ask(half, messages)
-        except Exception:
-            _LOGGER.exception("the checker has failed for half transaction %r: it stays pending", half.transaction_id)
+        except Exception:  # noqa: BLE001 - logged with its trace
+            log_event("half_checker_failed", transaction_id=half.transaction_id, exc_info=True)
             return None
 
     def _wait(self, sent: Sequence[tuple[HalfDue, Ticket]]) -> None:
@@ -196,7 +190,7 @@ class Checks:
                 try:
                     ticket.wait_once()
                 except KafkaException as error:
-                    _LOGGER.warning("half transaction %r was checked and not settled: %s", due.transaction_id, error)
+                    log_event("half_not_settled_by_check", transaction_id=due.transaction_id, error=error)
 
 
 def _serve(bell: _Bell, reference: weakref.ref[Checks], poll_s: float) -> None:
@@ -208,7 +202,7 @@ def _serve(bell: _Bell, reference: weakref.ref[Checks], poll_s: float) -> None:
         try:
             checks.round()
         except KafkaException as error:
-            _LOGGER.warning("half transactions were not checked: %s", error)
-        except Exception:
-            _LOGGER.exception("a round of checks has failed")
+            log_event("halves_not_checked", error=error)
+        except Exception:  # noqa: BLE001 - logged with its trace
+            log_event("half_check_round_failed", exc_info=True)
         del checks

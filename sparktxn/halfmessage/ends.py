@@ -7,7 +7,6 @@ check settles the half transaction.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,14 +17,13 @@ from sparktxn.format.commands import EndHalf
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, time_left_s
+from sparktxn.process.events import log_event
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
     from sparktxn.log.write.queue import Ticket
 
 __all__ = ["LINGER_S", "Ends"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 LINGER_S: Final = 0.005
 """How long an end waits for another entry of this process to carry it."""
@@ -149,6 +147,6 @@ class Ends:
             return
         half = f"half message {end.command.transaction_id!r} of group {end.command.group_id!r}"
         if isinstance(problem, CommandRefused):
-            _LOGGER.warning("the end of %s was refused: %s", half, problem)
+            log_event("half_end_refused", half=half, reason=problem)
         else:
-            _LOGGER.warning("%s is not settled yet, a check will ask for it: %s", half, problem)
+            log_event("half_end_unknown", half=half, reason=problem)

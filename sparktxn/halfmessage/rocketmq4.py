@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.halfmessage.checks import Checks
@@ -17,6 +16,7 @@ from sparktxn.halfmessage.records import MessageRecord, check_property, immunity
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.process.clock import Clock, SystemClock, callers_own_time, in_time
 from sparktxn.process.dropped import give_back_later
+from sparktxn.process.events import log_event
 from sparktxn.process.fork import NoCopies
 from sparktxn.values import arguments
 from sparktxn.values.arguments import Checked
@@ -33,8 +33,6 @@ __all__ = [
     "TransactionMQProducer",
     "TransactionSendResult",
 ]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 
 class LocalTransactionState(Enum):
@@ -354,7 +352,7 @@ class TransactionMQProducer(NoCopies):
             with engine.within(timeout_s):
                 engine.end(*named, committed=committed)
         except StoreError as error:
-            _LOGGER.warning("half message %r is not settled yet, a check will ask for it: %s", transaction_id, error)
+            log_event("half_not_settled", transaction_id=transaction_id, error=error)
 
 
 def _seconds(timeout: object) -> float:
@@ -371,8 +369,8 @@ def _executed(listener: TransactionListener, message: MessageExt, arg: Any) -> L
     try:
         with callers_own_time():
             state = listener.execute_local_transaction(message, arg)
-    except Exception:
-        _LOGGER.exception("the local transaction of %r has failed: its half message waits for a check", message)
+    except Exception:  # noqa: BLE001 - logged with its trace
+        log_event("half_local_transaction_failed", message=message, exc_info=True)
         return LocalTransactionState.UNKNOWN
     return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOWN
 

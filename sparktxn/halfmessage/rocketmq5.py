@@ -7,7 +7,6 @@ message is of that topic. Beyond RocketMQ a transaction may have several message
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -68,7 +67,6 @@ __all__ = [
     "UnsupportedException",
 ]
 
-_LOGGER: Final = logging.getLogger("sparktxn")
 _NOT_RUNNING: Final = "producer is not running: call startup()"
 _IMMUNITY_UNSET_S: Final = -1
 _SENDS_AT_ONCE: Final = 16

@@ -11,7 +11,6 @@ checkpoints that it publishes later name it again. Skipping the head would delet
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,12 +35,11 @@ from sparktxn.maintenance.copyobjects import (
     inline_proof,
 )
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, ManifestRef, PartitionSegments, PartitionState, PublishedPartition
 
 __all__ = ["Head", "Marks", "Run", "find_checksums", "heads_in", "mark", "open_heads", "read_heads"]
-
-logger = logging.getLogger("sparktxn")
 
 
 class Head(Struct, frozen=True):
@@ -193,7 +191,7 @@ def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, re
                 marking.mark(head, found)
             except DamagedObject as damaged:
                 # Published after the marker, on a checkpoint below the horizon: what it names may be gone.
-                logger.warning("checkpoint after entry %d, which is not usable: %s", head.entry, damaged)
+                log_event("checkpoint_not_kept", entry=head.entry, error=damaged)
             found.needed.clear()
             marks.add(found)
     return marks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -11,8 +10,6 @@ from sparktxn.log.log import Log
 from sparktxn.process.clock import time_left_s
 
 __all__ = ["NEVER_S", "Repeated", "Rests"]
-
-logger = logging.getLogger("sparktxn")
 
 NEVER_S: Final = float("inf")
 
@@ -29,13 +26,11 @@ class Repeated:
     Args:
         log: the store, as this process has opened it.
         step: does what is due, and returns in how many seconds to call it again. It raises nothing.
-        failure: says what was not done; it has the store, ``%r``, and the seconds until the next attempt, ``%d``.
     """
 
-    def __init__(self, log: Log, step: Callable[[], float], failure: str) -> None:
+    def __init__(self, log: Log, step: Callable[[], float]) -> None:
         self._log = log
         self._step = step
-        self._failure = f"{failure}: %s: %s"
         self._backoff_s = _BACKOFF_S
         self._wake: Callable[[], None] | None = None
         self.is_started = False
@@ -60,12 +55,11 @@ class Repeated:
         """Wait after the next failure as after a first one."""
         self._backoff_s = _BACKOFF_S
 
-    def failed(self, error: Exception) -> float:
-        """Report a failure; return in how many seconds to try again, without end once the handle has been closed."""
+    def failed(self) -> float:
+        """Return in how many seconds to try again after a failure: NEVER_S once the handle has been closed."""
         if time_left_s(None) == 0:
             return NEVER_S
         wait_s, self._backoff_s = self._backoff_s, min(2 * self._backoff_s, _BACKOFF_S_MAX)
-        logger.warning(self._failure, self._log.objects.uri, wait_s, type(error).__name__, error)
         return wait_s
 
 

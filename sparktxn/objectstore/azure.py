@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from sparktxn.objectstore.cloud import Cloud, Refusal, causes
 from sparktxn.objectstore.contract import ObjectInfo
+from sparktxn.process.events import log_event
 
 __all__ = ["AZURE", "listed_from"]
-
-logger = logging.getLogger(__name__)
 
 _ONCE: Final = {"retry_total": 0}
 """Azure's client would wait 15 s before it sends a request again. `RemoteStore` does so sooner, in its time."""
@@ -90,7 +89,7 @@ def _passes(record: logging.LogRecord) -> bool:
     """
     if not _asks.get() or record.levelno < logging.WARNING:
         return True
-    logger.info("%s", record.getMessage())
+    log_event("azure_credentials_missing", text=record.getMessage())
     return False
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.process.clock import Clock, time_left_s
+from sparktxn.process.events import log_event
 
 __all__ = ["put_until_stored", "replace_hint"]
-
-logger = logging.getLogger("sparktxn")
 
 _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
@@ -61,7 +59,7 @@ def replace_hint(objects: ObjectStore, name: str, data: bytes) -> None:
     try:
         objects.put(name, data)
     except StoreUnavailable as error:
-        logger.warning("a hint was not written, which is left to the next one: %s", error)
+        log_event("hint_refused", hint=name, error=error)
 
 
 def _stored(objects: ObjectStore, name: str) -> bytes | None:

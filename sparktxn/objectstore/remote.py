@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import logging
 import re
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -39,11 +38,10 @@ from sparktxn.objectstore.gcs import GCS
 from sparktxn.objectstore.s3 import CONNECTIONS, S3
 from sparktxn.objectstore.uri import EXTRAS, StoreUri
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_deadline
+from sparktxn.process.events import log_event
 from sparktxn.process.fork import ForkGuard
 
 __all__ = ["RemoteStore", "parsed_storage"]
-
-logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -131,7 +129,7 @@ class RemoteStore:
         except Exception as error:  # noqa: BLE001 - whatever a client raises, the object may be there
             outcome = _outcome(self._cloud.refusal(error), error)
             if outcome is PutOutcome.UNKNOWN:
-                logger.warning("creating %s: %s; reading it back decides", key, self._reason(error, patience))
+                log_event("create_unknown", object=key, reason=self._reason(error, patience))
             return outcome
         return PutOutcome.CREATED
 

@@ -7,21 +7,19 @@ lives as long as anything is held that a handle must give back.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Final, ParamSpec
+from typing import ParamSpec
 
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, SystemClock
+from sparktxn.process.events import log_event
 from sparktxn.process.fork import ForkGuard
 
 __all__ = ["Caretaker", "Held", "give_back_later", "hold", "weakly"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 Parameters = ParamSpec("Parameters")
 
@@ -95,8 +93,8 @@ class Caretaker:
             try:
                 with self._life.governs():
                     work()
-            except BaseException:
-                _LOGGER.exception("a handle was dropped without close(), and what it held could not be given back")
+            except BaseException:  # noqa: BLE001 - logged with its trace
+                log_event("drop_failed", exc_info=True)
             # Whatever the work refers to must not live until the next one comes.
             del work
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
+from sparktxn.process.events import log_event
 from sparktxn.producer.answers import Lookups, clock_of, own_time_s
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
@@ -57,7 +57,6 @@ __all__ = ["Producer"]
 _CALLBACKS: Final = ("on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb")
 _PAUSE_S: Final = 0.05
 _FULL_QUEUE_S: Final = 1.0  # how long poll(0) works on a transaction's queue that is full: it would stay so without
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 
 class Producer(Lookups):
@@ -578,10 +577,10 @@ class Producer(Lookups):
             try:
                 self._transactions.abort()
             except KafkaException as error:
-                _LOGGER.warning("closing %s left its transaction to the next init: %s", self._settings.client_id, error)
+                log_event("transaction_left_open_by_close", client_id=self._settings.client_id, error=error)
         self._reports.serve()
         if len(self):
-            _LOGGER.warning("closing %s dropped %d records that were not stored", self._settings.client_id, len(self))
+            log_event("records_dropped_by_close", client_id=self._settings.client_id, records=len(self))
 
     def _release(self) -> None:
         held, self._holdings = self._holdings, None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparktxn.process.background import after_threads
+from sparktxn.process.events import log_event
 from sparktxn.process.fork import ForkGuard, made_before
 from sparktxn.store.registry import release_dropped
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparktxn.stage.buffers import Buffers
 
 __all__ = ["Holdings", "watch"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 _finishing: set[Holdings] = set()
 
@@ -50,22 +48,12 @@ class Holdings:
         """Log how many records the end of the interpreter loses, if it loses any."""
         lost = self._buffers.not_stored()
         if lost:
-            _LOGGER.warning(
-                "the interpreter ends while %d records of producer %s wait to be stored, and they are lost: call "
-                "flush() or close() before, and in a transaction commit_transaction()",
-                lost,
-                self._client_id,
-            )
+            log_event("records_lost_at_exit", records=lost, client_id=self._client_id)
 
     def _end(self) -> None:
         lost = self._buffers.not_stored() + self._outbox.dropped_records - self._dropped_before
         if lost:
-            _LOGGER.warning(
-                "producer %s was dropped without close(), and %d records that were not stored are lost: call flush() "
-                "or close() before, and in a transaction commit_transaction()",
-                self._client_id,
-                lost,
-            )
+            log_event("records_lost_by_drop", client_id=self._client_id, records=lost)
         _finishing.discard(self)
         release_dropped(self._log, self._fork)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, callers_own_time, is_time_up, time_left_s
 from sparktxn.process.dropped import Held, hold
+from sparktxn.process.events import log_event
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.transactionerrors import Operation
 from sparktxn.stage.buffers import Buffers
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Linger"]
 
-_LOGGER: Final = logging.getLogger("sparktxn")
 _RENEWED_BY: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
@@ -153,8 +152,8 @@ class Linger:
                 except KafkaException as refused:
                     # What the store does not allow is no failure of the sender: each record's report says it.
                     self._outbox.discard(refused.args[0])
-                except Exception as error:
-                    _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
+                except Exception as error:  # noqa: BLE001 - logged with its trace
+                    log_event("sender_failed", client_id=self._settings.client_id, exc_info=True)
                     self._outbox.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
                 self._on_round()
         return worked

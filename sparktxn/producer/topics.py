@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparktxn.errors import (
@@ -15,6 +14,7 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn.process.events import log_event
 from sparktxn.producer.partitionchoice import PartitionChoice
 from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.columnconversion import without_key
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
 __all__ = ["Topics", "too_large", "without_key"]
-
-_LOGGER: Final = logging.getLogger("sparktxn")
 
 _READ_TIMEOUT_S: Final = 1.0
 """How long a producer waits for the log, between transactions, to see which of its topics have changed."""
@@ -65,7 +63,7 @@ class Topics:
                         self._known.pop(name, None)
         except (OutcomeUnknown, StoreUnavailable) as error:
             # What has changed is noticed by the next look, or refused by the log.
-            _LOGGER.debug("topics were not looked up again: %s", error)
+            log_event("topics_not_refreshed", error=error)
 
     def find(self, log: Log, name: str) -> TopicBuffer:
         """Return a topic by its name.

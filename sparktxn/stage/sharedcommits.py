@@ -8,12 +8,12 @@ outrun too often takes an id of its own for this one transaction, and forgets it
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import Command, ExpireProducers, ExpireTransactionalId, InitProducerId
+from sparktxn.process.events import log_event
 from sparktxn.stage.pendingcommits import Contents, Expectations, PendingCommit, prescriptive
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
 __all__ = ["SHARED_ID", "SharedCommits"]
-
-logger = logging.getLogger("sparktxn")
 
 SHARED_ID: Final = "sparktxn.commit"
 """The transactional id of all commits whose callers name none."""
@@ -160,7 +158,7 @@ class SharedCommits:
             with self._log.within(self._log.settings.request_timeout_ms / 1000):
                 self._log.submit(commands)
         except KafkaException as error:
-            logger.debug("producer %d is not forgotten yet: %s", producer_id, error)
+            log_event("producer_not_forgotten", producer_id=producer_id, error=error)
 
 
 def _rows_by_partition(staged: Sequence[StagedSegment]) -> dict[TopicIdPartition, int]:

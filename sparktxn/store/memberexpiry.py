@@ -7,7 +7,6 @@ proposes names what it has seen of the member, and changes nothing if the member
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import modified_ms, store_now_ms
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import MemberState
 
 __all__ = [
@@ -35,8 +35,6 @@ __all__ = [
     "propose_expiry",
     "watched",
 ]
-
-logger = logging.getLogger("sparktxn")
 
 SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
@@ -246,7 +244,7 @@ def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
             for group_id in with_members:
                 propose_expiry(log, group_id, overdue_members(log, group_id, now_ms))
     except KafkaException as error:
-        logger.debug("the members of groups %s were not looked at: %s", group_ids, error)
+        log_event("members_not_read", group_ids=group_ids, error=error)
 
 
 def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
@@ -283,10 +281,13 @@ def _send(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
                 ticket.wait()
             if log.member(group_id, late.member.member_id) is None:
                 gone.append(late)
-                logger.info(
-                    "member %s of group %s has expired after %d ms (%s)",
-                    late.member.member_id, group_id, late.after_ms, late.reason,
-                )  # fmt: skip
+                log_event(
+                    "member_expired",
+                    member_id=late.member.member_id,
+                    group_id=group_id,
+                    after_ms=late.after_ms,
+                    reason=late.reason,
+                )
     finally:
         # What was not answered by now is not to travel with another client's later call.
         for _, ticket in proposals:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.options.groups import offsets_of_batch
 from sparktxn import ProducerFenced, SinkCommit, Store
+from sparktxn.process.events import log_event
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options.options import WriteOptions
     from sparktxn import CommitResult, ConsumerGroupTopicPartitions, ReplayMismatch, StagedSegment
 
 __all__ = ["commit_batch", "open_store", "warn"]
-
-_log = logging.getLogger("sparktxn.spark")
 
 _Address = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -120,7 +119,7 @@ def _report_mismatch(sink: SinkCommit, mismatch: ReplayMismatch) -> None:
     is_stream = bool(sink.run_id)
     named = f"micro-batch {sink.batch_id} of query" if is_stream else f"version {sink.batch_id} of application"
     if mismatch.committed is None and not is_stream:
-        _log.info("%s %r is skipped: a later one is committed", named, sink.writer_id)
+        log_event("spark_batch_passed_over", batch=named, writer_id=sink.writer_id)
         return
     committed = mismatch.committed or "that the log no longer remembers"
     advice = (
@@ -137,7 +136,7 @@ def _report_mismatch(sink: SinkCommit, mismatch: ReplayMismatch) -> None:
 
 def warn(message: str) -> None:
     """Show a warning on the driver's stderr, and log it where logging is configured."""
-    if _log.hasHandlers():
-        _log.warning(message)
+    if logging.getLogger("sparktxn.spark").hasHandlers():
+        log_event("spark_rows_left_out", message=message)
     # No line of source code: it would say nothing to the user.
     warnings.warn_explicit(message, UserWarning, "txnlog", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["GAUGES", "ProgressListener", "gauges_of"]
-
-_log = logging.getLogger("sparktxn.spark")
 
 _TOPICS_SHOWN: Final = 3
 
@@ -105,7 +103,9 @@ class ProgressListener(StreamingQueryListener):
         with self._lock:
             self._names[query_id] = progress.name or ""
             self._gauges[query_id] = found
-        _log.info(_line(progress.name or query_id, _topics(progress), found, _counts_transactions(progress)))
+        name, topics = progress.name or query_id, _topics(progress)
+        line = _line(name, topics, found, _counts_transactions(progress))
+        log_event("spark_progress", line=line, query=name, topics=topics, **found)
         self._publish()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -120,7 +120,7 @@ class ProgressListener(StreamingQueryListener):
             if gauges is None:
                 return
             gauges.update(running=0, failed=int(failed))
-        _log.info("query %r has ended%s", name or query_id, " with an error" if failed else "")
+        log_event("spark_query_ended", query=name or query_id, how=" with an error" if failed else "")
         self._publish()
 
     def _publish(self) -> None:
@@ -131,7 +131,7 @@ class ProgressListener(StreamingQueryListener):
             if self._export is not None:
                 self._export(gauges)
         except Exception:  # noqa: BLE001 - a collector's failure must not reach the query's thread
-            _log.exception("the gauges of Spark's queries are not exported")
+            log_event("spark_gauges_not_exported", exc_info=True)
         if self._file is not None:
             self._write(self._file, _prometheus_text(gauges, names))
 
@@ -142,7 +142,7 @@ class ProgressListener(StreamingQueryListener):
             partial.write_text(text)
             partial.replace(file)
         except OSError as error:
-            _log.warning("the gauges of Spark's queries are not written to %s: %s", file, error)
+            log_event("spark_gauges_not_written", file=file, error=error)
 
 
 def gauges_of(progress: StreamingQueryProgress) -> Gauges | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-__all__ = ["NEEDS", "Need", "warn_without_effect"]
+from sparktxn.process.events import log_event
 
-_log = logging.getLogger("sparktxn.spark")
+__all__ = ["NEEDS", "Need", "warn_without_effect"]
 
 _warned: set[tuple[str, str]] = set()
 
@@ -42,4 +41,4 @@ def warn_without_effect(values: Mapping[str, Any], use: str) -> None:
     for need in NEEDS:
         if need.name in values and not need.is_met(values) and (use, need.name) not in _warned:
             _warned.add((use, need.name))
-            _log.warning("option %r of %s has no effect without %s", need.name, use, need.words)
+            log_event("spark_option_without_effect", option=need.name, use=use, needs=need.words)

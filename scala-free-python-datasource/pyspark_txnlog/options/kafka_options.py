@@ -7,11 +7,11 @@ Everything else, mostly about a network of brokers and its security, changes not
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Collection
 from typing import Final
 
 from sparktxn import ConfigurationError
+from sparktxn.process.events import log_event
 
 __all__ = ["KAFKA_PREFIX", "MAPPED_SETTINGS", "REFUSED_READING", "REFUSED_WRITING", "check_setting", "warn_ignored"]
 
@@ -64,8 +64,6 @@ _CLIENT_SETTINGS: Final = """
 
 _KNOWN: Final = frozenset(_CLIENT_SETTINGS.split())
 
-_log = logging.getLogger("sparktxn.spark")
-
 _warned: set[tuple[str, ...]] = set()
 
 
@@ -92,4 +90,4 @@ def warn_ignored(names: Collection[str], use: str) -> None:
     key = (use, *sorted(names))
     if names and key not in _warned:
         _warned.add(key)
-        _log.warning("options without a meaning for %s of txnlog were ignored: %s", use, ", ".join(key[1:]))
+        log_event("spark_options_ignored", use=use, options=", ".join(key[1:]))

@@ -6,7 +6,6 @@ what was not read lies from there on. New partitions catch up within the limits:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +27,7 @@ from pyspark_txnlog.reading.stream_reader import (
 )
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
+from sparktxn.process.events import log_event
 from sparktxn.scan.microbatchcut import compacted_entry
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sparktxn.scan.microbatchcut import CommitCut
 
 __all__ = ["CommitOrderStreamReader"]
-
-_log = logging.getLogger("sparktxn.spark")
 
 _Group = tuple[int, dict["TopicPartitionKey", int]]
 """Partitions with the offset from which they are read, after the entry up to which they have been read."""
@@ -183,7 +181,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         try:
             cuts = [self._cut(view, after_entry, some) for after_entry, some in groups if after_entry < view.entry]
         except (StoreError, ViewExpired) as error:
-            _log.warning("the backlog of the query is not known: %s", error)
+            log_event("spark_backlog_unknown", error=error)
             return {}
         oldest_ms = min((cut.oldest_ms for cut in cuts if cut.oldest_ms is not None), default=None)
         return backlog(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,13 @@ from pyspark_txnlog.reading.batch_reader import plan_partitions
 from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired, ranges_within, rows_at_most
+from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
 
 __all__ = ["OffsetOrderStreamReader"]
-
-_log = logging.getLogger("sparktxn.spark")
 
 
 @with_one_line_errors
@@ -117,7 +115,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         try:
             tasks = self._store().plan(view, ranges, isolation="read_uncommitted", by_segment=True) if ranges else []
         except (StoreError, ViewExpired) as error:
-            _log.warning("the backlog of the query is not known: %s", error)
+            log_event("spark_backlog_unknown", error=error)
             return {}
         found = [(task, segment) for task in tasks for segment in task.segments]
         rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task, segment in found)

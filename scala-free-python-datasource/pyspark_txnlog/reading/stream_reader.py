@@ -8,7 +8,6 @@ reader that knows less of the log than the progress it is given follows the log 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -27,6 +26,7 @@ from pyspark_txnlog.reading.batch_reader import read_partition
 from pyspark_txnlog.reading.views import names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.process.clock import SystemClock
+from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sparktxn.process.clock import Clock
 
 __all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "topic_id_of", "view_entry"]
-
-_log = logging.getLogger("sparktxn.spark")
 
 Progress = dict[str, Any]
 
@@ -91,7 +89,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._store().commit_offsets(offsets)
         except (KafkaException, StoreError) as error:
-            _log.warning("the offsets of group %r are not committed for this micro-batch: %s", group_id, error)
+            log_event("spark_group_offsets_not_committed", group_id=group_id, error=error)
 
     def _progress(self, view: ReadView, entry: int, offsets: dict[TopicPartitionKey, int]) -> Progress:
         """Return the JSON of a progress; equal ones have equal text."""
@@ -190,11 +188,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A topic that was deleted before may be named by the options.
             return open_view_of_existing(self._store(), self._options, entry=entry)
         except ViewExpired:
-            _log.warning(
-                "the view at entry %d has expired: its micro-batch is read in the newest one, and has other rows if a "
-                "compaction, a retention or delete_records has removed some of them since",
-                entry,
-            )
+            log_event("spark_view_expired", entry=entry)
             return self._newest_view(entry)
 
     def _starts(self, view: ReadView, start: Progress) -> dict[TopicPartitionKey, int]:
@@ -258,7 +252,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if (topic, topic_id) not in self._lost:
             self._lost.add((topic, topic_id))
-            _log.warning("topic %r %s: the query continues with the records of existing topics", topic, what)
+            log_event("spark_topic_lost", topic=topic, what=what)
 
 
 def view_entry(progress: Progress) -> int:

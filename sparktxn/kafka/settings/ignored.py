@@ -6,13 +6,12 @@ librdkafka accepts it too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from typing import Final
 
-__all__ = ["IGNORED_SETTINGS", "report_ignored"]
+from sparktxn.process.events import log_event
 
-_LOGGER: Final = logging.getLogger("sparktxn")
+__all__ = ["IGNORED_SETTINGS", "report_ignored"]
 
 _NETWORK: Final = """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
@@ -85,10 +84,6 @@ def report_ignored(names: Collection[str], client: str) -> None:
     """
     security = _SECURITY_SETTINGS.intersection(names)
     if others := sorted(set(names) - security):
-        _LOGGER.debug("%s settings without a meaning here were ignored: %s", client, ", ".join(others))
+        log_event("settings_ignored", client=client, settings=", ".join(others))
     if security:
-        _LOGGER.warning(
-            "%s: settings of brokers' security are ignored, as the object store has its own (storage.*): %s",
-            client,
-            ", ".join(sorted(security)),
-        )
+        log_event("security_settings_ignored", client=client, settings=", ".join(sorted(security)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from sparktxn.errors import DamagedObject, damage_named
@@ -10,11 +9,10 @@ from sparktxn.format.checkpoint import CheckpointHead, PartRef, decode_head, dec
 from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head, parse_checkpoint_head
 from sparktxn.format.names import horizon as horizon_marker
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import StateRecord
 
 __all__ = ["check_heads", "hinted_head", "newest_head", "open_head", "read_head", "read_part", "read_parts"]
-
-logger = logging.getLogger("sparktxn")
 
 
 def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHead | None:
@@ -33,7 +31,7 @@ def read_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHe
     try:
         return open_head(objects, entry, checkpoint)
     except DamagedObject as error:
-        logger.error("checkpoint skipped: %s", error)
+        log_event("checkpoint_skipped", error=error)
         return None
 
 

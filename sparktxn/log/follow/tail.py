@@ -7,7 +7,6 @@ guess until the horizon says otherwise (`log/follow/confirm.py`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -23,14 +22,13 @@ from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.follow.inlinerecords import note_inline
 from sparktxn.log.follow.replicaparts import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.events import log_event
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply_entry, apply_list
 from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
 from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Tail", "commands_of"]
-
-logger = logging.getLogger("sparktxn")
 
 _WINDOW_MAX: Final = 64
 
@@ -240,7 +238,7 @@ class Tail:
                 return kept
             head = self.parts.head
             assert head is not None, "a part is loaded that no checkpoint names"
-            logger.error("checkpoint after entry %d: %s", head.entry, damaged)
+            log_event("checkpoint_damaged", entry=head.entry, error=damaged)
             older = usable_head(self._objects, at_most=head.entry, excluded=self._excluded)
             replay = Tail(self._objects, older, self._excluded)
             replay.advance(at_most=head.entry, window=_WINDOW_MAX)

@@ -6,7 +6,6 @@ background. The head is written last: a process that dies on the way leaves garb
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
@@ -37,6 +36,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored, replace_hint
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import (
     PartitionSegments,
     PartitionState,
@@ -48,8 +48,6 @@ from sparktxn.values.structs import (
 )
 
 __all__ = ["Checkpointer"]
-
-logger = logging.getLogger("sparktxn")
 
 
 class _Captured(Struct):
@@ -129,7 +127,7 @@ class Checkpointer:
             work()
         except StoreError as error:
             # The next win tries again; entries are not deleted before a checkpoint holds what they say.
-            logger.warning("no checkpoint was written or adopted: %s", error)
+            log_event("checkpoint_not_written", error=error)
         finally:
             self._busy.release()
 
@@ -145,7 +143,7 @@ class Checkpointer:
         try:
             adopted = self._adopt(hinted_head(self._objects))
         except DamagedObject as damaged:
-            logger.error("no checkpoint was adopted: %s", damaged)
+            log_event("checkpoint_not_adopted", error=damaged)
             adopted = False
         if (not adopted or self._is_due()) and self.checkpoint() is not None:
             self._after_write()

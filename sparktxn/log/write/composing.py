@@ -5,7 +5,6 @@ What fails with one list is the outcome of that list, and stops no other.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -22,13 +21,12 @@ from sparktxn.log.write.queue import WITHDRAWN, Failed, IntentId, Outcome, Queue
 from sparktxn.objectstore.contract import ObjectStore, checked_data
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, Ids
+from sparktxn.process.events import log_event
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.values.structs import StateKey, StateRecord
 
 __all__ = ["Composer", "Flight", "not_written"]
-
-logger = logging.getLogger("sparktxn")
 
 
 class Flight:
@@ -190,7 +188,7 @@ class Composer:
                 body.add(_settle(delta, list_.id, outcome, context))
             except Exception as error:  # noqa: BLE001 - it leaves the list to its owner, or is raised again
                 delta.undo(mark)
-                logger.error("intent %r cannot be applied: %s", list_.id.intent_id, self._failure(error).error)
+                log_event("intent_not_applied", intent_id=list_.id.intent_id, error=self._failure(error).error)
                 self._intents.ignore(list_.id)
                 continue
             others.append(list_)
@@ -200,11 +198,7 @@ class Composer:
         now_ms = self._clock.wall_ms()
         if previous_ms - now_ms > self._clock_skew_ms_max and not self._clock_skew_reported:
             self._clock_skew_reported = True
-            logger.warning(
-                "this clock is %d ms behind the log's newest timestamp, which is kept: set the clock right, here or "
-                "where that entry was written",
-                previous_ms - now_ms,
-            )
+            log_event("clock_behind", behind_ms=previous_ms - now_ms)
         return max(previous_ms, now_ms)
 
 
@@ -237,7 +231,7 @@ def not_written(list_: QueuedList, error: Exception) -> Outcome:
 
 def _defect(error: Exception) -> str:
     """Return the text for the owner of a list that this process fails with."""
-    logger.error("a list of commands cannot be written", exc_info=error)
+    log_event("list_not_written", exc_info=error)
     return f"the request cannot be written, by a defect of sparktxn: {type(error).__name__}: {error}"
 
 

@@ -7,7 +7,6 @@ owner may put its lists itself, under the same ids, at any time.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -21,13 +20,12 @@ from sparktxn.log.write.queue import IntentId, Outcome, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids
+from sparktxn.process.events import log_event
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
 from sparktxn.state.machine import Applied, apply_list
 
 __all__ = ["Intents"]
-
-logger = logging.getLogger("sparktxn")
 
 _COMMANDS_MAX: Final = 512
 _BYTES_MAX: Final = 1 << 20
@@ -106,7 +104,7 @@ class Intents:
         try:
             self._objects.put(name, encode_intent(token, base_entry, [ticket.commands for ticket in travelling]))
         except StoreUnavailable as error:
-            logger.debug("intent %s was perhaps not left: %s", name, error)
+            log_event("intent_perhaps_not_left", intent=name, error=error)
         return True
 
     def answer(self, outcomes: Iterable[tuple[QueuedList, Outcome]], tail: Tail) -> None:
@@ -229,7 +227,7 @@ class Intents:
         try:
             self._objects.delete(done)
         except StoreUnavailable as error:
-            logger.debug("settled intents were not deleted: %s", error)
+            log_event("intents_not_deleted", error=error)
 
     def _is_due(self) -> bool:
         """Return True before every entry while intents are found, else seldom: a lone writer pays next to nothing."""
@@ -244,7 +242,7 @@ class Intents:
         try:
             self._listed = sorted(set(self._objects.list_names(names.INTENTS)) - self._left.keys())
         except StoreUnavailable as error:
-            logger.debug("intents were not listed: %s", error)
+            log_event("intents_not_listed", error=error)
         finally:
             self._listed_s = self._clock.monotonic_s()
             self._listing_s = self._listed_s - started_s
@@ -258,7 +256,7 @@ class Intents:
         try:
             fetched = self._objects.get_many(new) if new else []
         except StoreUnavailable as error:
-            logger.debug("intents were not read: %s", error)
+            log_event("intents_not_read", error=error)
             return
         self._read |= {name: _decoded(name, data) for name, data in zip(new, fetched, strict=True)}
 
@@ -277,5 +275,5 @@ def _decoded(name: str, data: bytes | None) -> _Found | None:
     try:
         return _Found(decode_intent(data, name, *named), len(data))
     except (DamagedObject, FormatVersionError) as error:
-        logger.warning("an intent cannot be taken up: %s", error)
+        log_event("intent_not_taken_up", error=error)
         return None

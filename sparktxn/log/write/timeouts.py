@@ -8,7 +8,6 @@ others' clocks.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
@@ -19,11 +18,10 @@ from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
 
 __all__ = ["Observations", "Overdue", "Timeouts", "overdue", "timeout_abort"]
-
-logger = logging.getLogger("sparktxn")
 
 _PROPOSAL_TIMEOUT_S: Final = 10.0
 
@@ -133,7 +131,7 @@ class Timeouts:
                 self._propose()
         except KafkaException as error:
             # A reader may have no right to write, and the store may be down: others look too.
-            logger.debug("no time-out was proposed: %s", error)
+            log_event("time_out_not_proposed", error=error)
         finally:
             self._busy.release()
 
@@ -150,7 +148,7 @@ class Timeouts:
                     # It has ended meanwhile.
                     continue
                 name, number = found.transaction.transactional_id, found.transaction.transaction
-                logger.info("transaction %d of %r timed out after %d ms: aborted", number, name, found.open_ms)
+                log_event("transaction_timed_out", transaction=number, transactional_id=name, open_ms=found.open_ms)
         finally:
             # What was not answered by now is not to travel with another client's later call.
             for _, ticket in proposals:

@@ -7,7 +7,6 @@ out. They are of processes that work on the source.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -25,11 +24,10 @@ from sparktxn.log.keep.runs import aborted_of
 from sparktxn.maintenance.copyobjects import MARKER, SEALED, UNKNOWN_SIZE, ObjectToCopy
 from sparktxn.maintenance.keptobjects import Marks, find_checksums, heads_in, mark, read_heads
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import PartitionSegments, StateKey, StateRecord
 
 __all__ = ["CopyPlan", "plan_copy"]
-
-logger = logging.getLogger("sparktxn")
 
 _WINDOW: Final = 64
 
@@ -132,7 +130,7 @@ class _Reading:
                         self._read_runs(record)
                 read.add(ref.name)
         except DamagedObject as damaged:
-            logger.warning("the checkpoint after entry %d is not copied: %s", head.entry, damaged)
+            log_event("checkpoint_not_copied", entry=head.entry, error=damaged)
             return False
         self._read |= read
         return True

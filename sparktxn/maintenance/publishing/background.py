@@ -9,6 +9,7 @@ from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.publish import PublishJob
 from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
 from sparktxn.maintenance.rewriting import folding
+from sparktxn.process.events import log_event
 from sparktxn.values.structs import TopicState
 
 __all__ = ["Publisher", "start_background_jobs"]
@@ -27,7 +28,7 @@ class Publisher:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._repeated = Repeated(log, self.step, "tables of %r were not published, and are tried again in %d s")
+        self._repeated = Repeated(log, self.step)
         self._has_failed = False
         self._entry = 0
         self._job: PublishJob | None = None
@@ -57,7 +58,11 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
             # A version that was published may have no metadata yet.
             self._job, self._has_failed = None, True
-            return self._repeated.failed(error)
+            wait_s = self._repeated.failed()
+            if wait_s < NEVER_S:
+                store, kind = self._log.objects.uri, type(error).__name__
+                log_event("tables_not_published", store=store, retry_s=wait_s, kind=kind, error=error)
+            return wait_s
         self._has_failed = False
         self._repeated.succeeded()
         # A table that shows all has had no version for longer than it may lag behind.

@@ -7,7 +7,6 @@ number of processes may fold one store: of two rewrites of one range the state m
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
@@ -22,12 +21,11 @@ from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.metrics.process import PROCESS, Call
+from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import RewrittenRange
 
 __all__ = ["Folder", "start_folding"]
-
-logger = logging.getLogger("sparktxn")
 
 _PAUSE_S: Final = 10.0
 """How long small segments gather before they are folded. A process that ends sooner has not begun."""
@@ -70,9 +68,7 @@ class Folder:
         self._is_due = self._is_behind = False
         self._next_s = -NEVER_S
         self._left: dict[TopicPartitionKey, _Left] = {}
-        self._repeated = Repeated(
-            log, self.step, "small segments of %r were not folded into larger files, and are left for %d s"
-        )
+        self._repeated = Repeated(log, self.step)
 
     def after_checkpoint(self) -> None:
         """Have the thread fold once segments have gathered; the first call starts it. For one thread at a time."""
@@ -101,7 +97,11 @@ class Folder:
                 self._is_due = not self._fold() or self._is_due
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
             # A checkpoint that comes late enough has the next fold take what is left.
-            self._next_s = self._now_s() + self._repeated.failed(error)
+            wait_s = self._repeated.failed()
+            self._next_s = self._now_s() + wait_s
+            if wait_s < NEVER_S:
+                store, kind = self._log.objects.uri, type(error).__name__
+                log_event("fold_failed", store=store, retry_s=wait_s, kind=kind, error=error)
             return NEVER_S
         self._repeated.succeeded()
         self._next_s = max(next_s, self._now_s() - self._left_bytes / self._bytes_per_s)
@@ -128,7 +128,7 @@ class Folder:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take a fold's entry within {_FOLD_S:.0f} s")
         self._is_behind = bool(report.lost)
         for lost in report.lost:
-            logger.debug("a fold came too late: %s: %s", lost.about, lost.reason)
+            log_event("fold_overtaken", about=lost.about, reason=lost.reason)
         is_complete = planned.is_complete and not report.lost
         for key, found in gathered.items():
             partition, left = view.partitions[key], self._left.get(key, _Left())

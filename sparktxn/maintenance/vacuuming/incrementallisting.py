@@ -10,7 +10,6 @@ is garbage that the next listing of everything finds.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
@@ -26,12 +25,11 @@ from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.keep.replay import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.objectstore.putting import replace_hint
+from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
 __all__ = ["Placed", "list_placed", "read_hint", "write_hint"]
-
-logger = logging.getLogger("sparktxn")
 
 _NAMES_PER_REQUEST: Final = 1_000
 _PARTITIONS_PREFIX: Final = "partitions/"
@@ -91,7 +89,7 @@ def list_placed(
                 return Placed(found, hint, next_knows, frozenset(unlisted - next_knows))
         except DamagedObject as damaged:
             # Another vacuum to the same horizon deletes what the old checkpoint names.
-            logger.info("everything is listed: %s", damaged)
+            log_event("vacuum_lists_everything", reason=damaged)
     return Placed(objects.list(names.TOPICS), None, next_knows)
 
 

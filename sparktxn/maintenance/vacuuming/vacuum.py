@@ -14,7 +14,6 @@ It may die between any two steps, and go on in any process; several may run at o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final
@@ -37,13 +36,12 @@ from sparktxn.maintenance.tableobjects import left_by_others, needed_entry, past
 from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint
 from sparktxn.process.clock import in_time
+from sparktxn.process.events import log_event
 from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.structs import StoreState, TableState
 
 __all__ = ["VacuumReport", "vacuum"]
-
-logger = logging.getLogger("sparktxn")
 
 _NEWEST: Final = 3
 _WINDOW: Final = 64
@@ -220,7 +218,7 @@ class _Round:
                 found = True
             else:
                 self._check_not_overtaken()
-                logger.error("checkpoint after entry %d does not hold what the log says: %s", head.entry, problem)
+                log_event("checkpoint_contradicts_log", entry=head.entry, problem=problem)
         return found
 
     def _confirm(self, replay: Replay) -> None:
