@@ -52,8 +52,8 @@ def commit_cut(
     """Return where a read of a range of commits ends: at its last entry, or where a limit ends it before.
 
     A limit takes the transactions of whole entries, oldest first, while they stay within it: at least those of one.
-    The answer for a limit does not change as the log grows, but for compactions: what one has compacted since the
-    range's beginning counts as one transaction.
+    The answer for a limit does not change as the log grows, but for compactions. What one has compacted since the
+    range begins counts as one transaction.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
