@@ -34,6 +34,7 @@ ELSEWHERE = {
     ("docs/cli.md", "console"): "tests/cli/test_page.py",
     ("docs/cli.md", "python"): "tests/cli/test_page.py",
     ("docs/transfer.md", "console"): "tests/cli/test_page.py",
+    ("docs/upgrading.md", "console"): "tests/compatibility/test_upgrading_page.py",
 }
 
 # Blocks that no test runs; a page says why, in a comment before the block.
