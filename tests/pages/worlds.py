@@ -162,4 +162,5 @@ assert sorted(Path("/data/orders-files").rglob("*.parquet"))
         s3=True,
     ),
     "docs/cli.md": World(),
+    "docs/tutorial.md": World(),
 }
