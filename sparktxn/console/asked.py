@@ -58,13 +58,6 @@ class Asked:
         assert found is not None
         return found
 
-    def required(self, name: str, *, least: int = 0) -> int:
-        """Return a number that must be given."""
-        found = self.number(name, least=least)
-        if found is None:
-            raise WrongRequest(f"{name} is not given: expected a whole number")
-        return found
-
     def time_ms(self, name: str, now_ms: int) -> int | None:
         """Return a time in milliseconds: ISO 8601 (UTC without a zone), milliseconds, or so long ago."""
         value = self._given.get(name)
