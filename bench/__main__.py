@@ -23,6 +23,7 @@ _NAMES = (
     "compacting",
     "vacuuming",
     "jobs",
+    "console",
     "folding",
     "tables",
     "spark",

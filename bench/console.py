@@ -1,0 +1,68 @@
+"""Pages of the console on a large store: what each one costs after the first, with a commit before each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+
+from bench.figures import Figure, median
+from bench.synthesis import fill_with_segments
+from sparktxn.console.asked import Asked
+from sparktxn.console.pages.files import files, topic_files
+from sparktxn.console.pages.groups import groups
+from sparktxn.console.pages.log import log
+from sparktxn.console.pages.overview import overview
+from sparktxn.console.pages.topics import topic, topics
+from sparktxn.console.pages.transactions import transactional_ids, transactions
+from sparktxn.console.source import Source
+from sparktxn.console.templating import render
+from sparktxn.producer import Producer
+from sparktxn.store import Store
+
+__all__ = ["measure"]
+
+_PARTITIONS = 10_000
+_SEGMENTS = 100
+_RECORDS = 1_000
+_IDS = 100_000
+_ROUNDS = 5
+_TARGET_MS = 300
+_PAGES = {
+    "overview": (overview, {}, {}),
+    "topics": (topics, {}, {}),
+    "topic": (topic, {"start": "5000"}, {"name": "t"}),
+    "files of a partition": (topic_files, {"partition": "77", "from": "50000"}, {"name": "t"}),
+    "transactions": (transactions, {}, {}),
+    "transactional ids": (transactional_ids, {"prefix": "job-005"}, {}),
+    "groups": (groups, {}, {}),
+    "log": (log, {}, {}),
+    "files": (files, {}, {}),
+}
+_numbers = count()
+
+
+def measure() -> Iterator[Figure]:
+    """Yields the figures: milliseconds of a processor, so that the machine's load does not count."""
+    uri = f"memory://console-{next(_numbers)}"
+    with Store.open(uri, create=True) as first:
+        first.create_topic("t", _PARTITIONS)
+        fill_with_segments(first, "t", _SEGMENTS, records=_RECORDS, transactional_ids=_IDS)
+        # The memory of a store is there for as long as something refers to it.
+        kept = first.log.objects
+    settings = {"bootstrap.servers": uri, "transactional.id": "writer"}
+    with Store.open(uri) as store, Producer(settings) as producer:
+        assert store.log.objects.uri == kept.uri
+        source = Source(store)
+        producer.init_transactions()
+        for name, (page, asked, path) in _PAGES.items():
+            taken = []
+            for number in range(_ROUNDS + 1):
+                producer.begin_transaction()
+                producer.produce("t", b"x", partition=number)
+                producer.commit_transaction()
+                began = time.process_time()
+                html = render(page(source, Asked(asked), **path), "/", uri, source.now_ms())
+                taken.append((time.process_time() - began) * 1_000)
+            note = f"first {taken[0]:,.0f} ms, {len(html) / 1024:,.0f} KiB"
+            yield Figure(f"console, {name}", median(taken[1:]), "ms CPU", _TARGET_MS, at_most=True, note=note)
