@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench sim interop clouds nightly fuzz mutate docs lock coverage java clean
+.PHONY: help demo test check format bench sim interop clouds nightly fuzz mutate docs site lock coverage java clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -77,9 +77,15 @@ docs: $(STAMP) ## Writes the documents that are made from settings, from the tes
 	@$(PY) docs/generate_conformance.py
 	@$(PY) docs/generate_example.py
 
+site: ## Builds the documentation site in build/site, and checks its links and anchors
+	@.ci/ensure-site .venv-site
+	@.venv-site/bin/python site/stage.py build/site-pages
+	@cp site/mkdocs.yml build/mkdocs.yml
+	@.venv-site/bin/zensical build --strict --config-file build/mkdocs.yml
+
 lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate,gcs,azure]'
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate,gcs,azure,site]'
 	@{ head -1 .ci/constraints.txt; .venv-lock/bin/python -m pip freeze --exclude-editable; } >.ci/constraints.new
 	@mv .ci/constraints.new .ci/constraints.txt
 	@rm -rf .venv-lock
