@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -101,6 +102,30 @@ def test_what_is_open_or_aborted_is_in_no_version_and_holds_none_back(store: Sto
         (table,) = publish_tables(store).tables
         assert (table.added_records, table.removed_files) == (1, 0)
         assert versions(store).rows(1, "one") == committed(store, "one")
+
+
+def test_a_hint_of_iceberg_that_the_store_refuses_is_written_by_the_next_call(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers by the hint would see an older version until there is another one."""
+    hint = "topics/one-1/metadata/version-hint.text"
+    commit(store)
+    publish_tables(store)
+    commit(store)
+    put = type(store.log.objects).put
+
+    def refuse(self: Any, name: str, data: bytes) -> None:
+        if name == hint:
+            raise StoreUnavailable("rateLimitExceeded (HTTP 429)")
+        put(self, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.log.objects), "put", refuse)
+        with pytest.raises(StoreUnavailable):
+            publish_tables(store)
+    assert store.log.objects.get(hint) == b"1"
+    publish_tables(store)
+    assert store.log.objects.get(hint) == b"2"
 
 
 def test_a_large_write_is_written_once_more_with_its_offsets(store: Store) -> None:

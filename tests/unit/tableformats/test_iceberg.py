@@ -157,6 +157,7 @@ def test_the_bytes_of_a_version_never_change():
 def test_the_hint_is_the_number_in_the_name_of_the_metadata():
     assert iceberg.VERSION_HINT == "metadata/version-hint.text"
     assert (iceberg.metadata_name(0), iceberg.version_hint(0)) == ("metadata/v1.metadata.json", b"1")
+    assert [iceberg.hinted_version(hint) for hint in (iceberg.version_hint(7), b"", b"v8")] == [7, None, None]
 
 
 def test_the_metadata_of_a_table_without_files():
