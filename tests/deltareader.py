@@ -85,7 +85,8 @@ class DeltaVersions:
         rows = pq.read_table(pa.BufferReader(data), use_threads=False).to_pylist()
         assert len(rows) == json.loads(add["stats"])["numRecords"]
         values = dict(add["partitionValues"])
-        return [(topic, int(values["kafka_partition"]), row["offset"], row["value"]) for row in rows]
+        offset = "_offset" if rows and "_offset" in rows[0] else "offset"
+        return [(topic, int(values["kafka_partition"]), row[offset], row["value"]) for row in rows]
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._get(f"{_LOG}{version:020}.json").splitlines()]

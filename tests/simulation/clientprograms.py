@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
+import pyarrow as pa
 from msgspec import Struct, field
 
 from sparktxn.admin import AdminClient, NewTopic
@@ -32,6 +33,7 @@ __all__ = [
     "ARROW",
     "COMPACTED",
     "SETTINGS",
+    "TYPED",
     "ClientWorld",
     "consuming",
     "copying",
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 ARROW: Final = {"segment.format": "arrow", "compression.type": "none"}
+TYPED: Final = (("value", "binary", True),)
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 SETTINGS: Final = StoreSettings(checkpoint_entries=6, checkpoint_seal_segments=3, request_timeout_ms=2_000)
 _CALL_S: Final = 5.0
@@ -72,6 +75,8 @@ class ClientWorld(Struct):
     working: set[str] = field(default_factory=set)
     timeout_ms: int = 60_000
     store: StoreSettings = SETTINGS
+    typed: frozenset[str] = frozenset()
+    """The topics that have declared columns: the value alone, at first."""
 
     def begin(self, name: str, *, writes: bool) -> None:
         """Says, before the history begins, that a process will work."""
@@ -93,7 +98,11 @@ def connect(process: Process, world: ClientWorld) -> tuple[str, Log]:
         missing = [name for name in world.topics if log.topic(name) is None]
     with AdminClient({"bootstrap.servers": uri}) as admin:
         while missing:
-            asked = admin.create_topics([NewTopic(name, world.topics[name], config=world.settings) for name in missing])
+            new = [
+                NewTopic(name, world.topics[name], config=world.settings, schema=TYPED if name in world.typed else None)
+                for name in missing
+            ]
+            asked = admin.create_topics(new)
             world.history.operations += len(missing)
             missing = [name for name, future in asked.items() if not _is_created(future.exception())]
             if missing:
@@ -209,7 +218,10 @@ class Writer:
                 try:
                     # Each record has a key of its own: a compaction must leave all of them.
                     key = f"{self._process.simulator.steps} {value}"
-                    producer.produce(topic, value, key, partition=partition)
+                    if topic in self._world.typed:
+                        producer.produce_arrow(topic, pa.table({"value": [value.encode()]}), partition)
+                    else:
+                        producer.produce(topic, value, key, partition=partition)
                 except KafkaException:
                     noted.sent.pop()
                     raise
@@ -520,7 +532,7 @@ def read_view(
     isolation: Isolation = "read_committed",
 ) -> Batch:
     """The records of `ranges` in a view, by the tasks that a query would run."""
-    records = _records(store, view, store.plan(view, ranges, isolation=isolation, columns=["value", "offset"]))
+    records = _records(store, view, store.plan(view, ranges, isolation=isolation, columns=_columns(view)))
     committed = isolation == "read_committed"
     return Batch(reader, view.entry, committed, whole, began, ended(), _seen(view, ranges), records)
 
@@ -537,10 +549,15 @@ def read_commits(
 ) -> Batch:
     """What entries after `after_entry` have committed, up to a limit or all, by the tasks that a query would run."""
     to_entry = store.commit_cut(view, after_entry, rows_max=rows_max).entry
-    tasks = store.plan_commits(view, after_entry, to_entry=to_entry, columns=["value", "offset"])
+    tasks = store.plan_commits(view, after_entry, to_entry=to_entry, columns=_columns(view))
     seen = _seen(view, store.ranges(view, isolation="read_uncommitted"))
     records = _records(store, view, tasks)
     return Batch(reader, view.entry, True, True, began, ended(), seen, records, to_entry, after_entry == 0)
+
+
+def _columns(view: ReadView) -> list[str] | None:
+    """Return the columns that are read; all if topics have different ones."""
+    return None if any(topic.schema for topic in view.topics.values()) else ["value", "offset"]
 
 
 def _records(store: Store, view: ReadView, tasks: list[ReadTask]) -> tuple[Record, ...]:
@@ -548,7 +565,8 @@ def _records(store: Store, view: ReadView, tasks: list[ReadTask]) -> tuple[Recor
     for task in tasks:
         place = _place(view, task.topic, task.partition)
         for rows in read(store.log.objects, task):
-            values, offsets = rows.column("value").to_pylist(), rows.column("offset").to_pylist()
+            offset = "_offset" if "_offset" in rows.schema.names else "offset"
+            values, offsets = rows.column("value").to_pylist(), rows.column(offset).to_pylist()
             records += [Record(place, at, value.decode()) for at, value in zip(offsets, values, strict=True)]
     return tuple(records)
 

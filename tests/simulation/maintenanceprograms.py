@@ -180,12 +180,15 @@ def compacting(world: ClientWorld) -> Program:
     return repeating(world, 10.0, begin)
 
 
-def backing_up(world: ClientWorld) -> Program:
+def backing_up(
+    world: ClientWorld, look: Callable[[Process, ClientWorld, SharedObjects], None] | None = None
+) -> Program:
     """Copies the store and brings the copy forward, as long as another process works; readers read each copy.
 
-    The copy outlives the process.
+    The copy outlives the process. `look` is called in place of the readers.
     """
     target = SharedObjects()
+    read = look or _read_copy
 
     def begin(process: Process, log: Log, store: Store, _patience: Patience) -> Callable[[], object]:
         def work() -> None:
@@ -196,7 +199,7 @@ def backing_up(world: ClientWorld) -> Program:
                 # The vacuum has deleted entries that the copy lacks.
                 target = SharedObjects()
                 return
-            _read_copy(process, world, target)
+            read(process, world, target)
 
         return work
 

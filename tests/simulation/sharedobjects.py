@@ -34,6 +34,13 @@ class SharedObjects:
         self._folders: dict[str, dict[str, None]] = {}
         self._now_ms = now_ms
 
+    def cloned(self) -> SharedObjects:
+        """Return others that begin with the same objects."""
+        found = SharedObjects(self._now_ms)
+        for name, data in self.objects.items():
+            found.put_if_absent(name, data)
+        return found
+
     def get(self, name: str) -> bytes | None:
         """The object's bytes, or None."""
         return self.objects.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -26,6 +26,7 @@ __all__ = [
     "SeenVersion",
     "check_log_entries",
     "check_newest",
+    "check_newest_rows",
     "check_rows",
     "check_same_bytes",
     "check_snapshots",
@@ -53,12 +54,15 @@ class Engine:
     """Reads tables as other engines do: by their metadata and files alone, all of one moment.
 
     Which versions can be read says the log as it truly is, of which no engine knows. `seen` are the versions that were
-    read, by topic id and version.
+    read, by topic id and version; `met` is what publishers have noted. In a copy of a store, those that entries up to
+    `copied_entry` have published are not there.
     """
 
-    def __init__(self, objects: SharedObjects) -> None:
+    def __init__(self, objects: SharedObjects, copied_entry: int = 0) -> None:
         self.seen: dict[tuple[int, int], SeenVersion] = {}
+        self.met: Counter[str] = Counter()
         self._objects = objects
+        self._copied_entry = copied_entry
         self._changes = 0
         self._tail = true_tail(objects)
         self._late: frozenset[str] = frozenset()
@@ -94,9 +98,10 @@ class Engine:
         assert not self._late, f"{sorted(self._late)} name versions that vacuums have deleted"
 
     def newest(self) -> list[TableState]:
-        """Return the tables as the log has them."""
+        """Return the tables as the log has them, which were published here."""
         self._tail.advance()
-        return [table for table in records_of(self._tail, TABLES_PREFIX) if isinstance(table, TableState)]
+        known = (table for table in records_of(self._tail, TABLES_PREFIX) if isinstance(table, TableState))
+        return [table for table in known if table.published_entry > self._copied_entry]
 
     def _look_at(self, table: TableState, moment: int) -> None:
         folder = names.topic_folder(table.name, table.topic_id)
@@ -104,7 +109,8 @@ class Engine:
         # While the newest version is being described, the one before must be readable.
         newest = table.version if versions.exists(table.version) else table.version - 1
         newest_snapshot = table.version if snapshots.exists(table.version) else table.version - 1
-        first = min(table.kept[0].version, newest)
+        own = [each.version for each in table.kept if each.published_entry > self._copied_entry]
+        first = min(own[0], newest)
         where = f"{folder} at moment {moment}"
         for version in range(max(0, first), newest + 1):
             files = versions.files(version)
@@ -257,13 +263,17 @@ def check_snapshots(engine: Engine, history: ClientHistory, truths: Sequence[Tru
 
 def check_newest(engine: Engine, history: ClientHistory) -> None:
     """In the end the newest versions have what a reader is given that has read all."""
-    final = history.final_view(committed=True)
+    check_newest_rows(engine, history.final_view(committed=True).records)
+
+
+def check_newest_rows(engine: Engine, records: Sequence[Record]) -> None:
+    """The newest versions have these records."""
     for table in engine.newest():
         seen = engine.seen[table.topic_id, table.version]
         found = [(partition, offset, value.decode()) for _, partition, offset, value in seen.rows]
         expected = sorted(
             (record.place[2], record.offset, record.value)
-            for record in final.records
+            for record in records
             if record.place[:2] == (table.name, table.topic_id)
         )
         assert found == expected, f"the newest version of {table.name} is not what readers read"

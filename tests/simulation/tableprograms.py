@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Final
 
+import pyarrow as pa
+
 from sparktxn.errors import DamagedObject
 from sparktxn.format.names import parse_entry
+from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.log.log import Log
-from sparktxn.maintenance import PublishReport, apply_retention, list_tables, publish_tables
+from sparktxn.maintenance import PublishReport, apply_retention, list_tables, publish_tables, verify
+from sparktxn.maintenance.publishing.publish import PublishJob
 from sparktxn.process.clock import RandomIds
 from sparktxn.store import Store
 from sparktxn.testing.backgroundwork import StrictBackground
@@ -18,11 +23,12 @@ from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Operation
 from tests.lending import lend_log, take_log_back
 from tests.simulation.clienthistory import ClientHistory
-from tests.simulation.clientprograms import COMPACTED, SETTINGS, ClientWorld, Program, writing
+from tests.simulation.clientprograms import COMPACTED, SETTINGS, ClientWorld, Program, read_commits, writing
 from tests.simulation.clientscenarios import world_of
 from tests.simulation.maintenanceprograms import (
     Patience,
     administering,
+    backing_up,
     compacting,
     repeating,
     rewriting,
@@ -31,7 +37,7 @@ from tests.simulation.maintenanceprograms import (
 )
 from tests.simulation.sharedobjects import SharedObjects
 from tests.simulation.simulator import Process, Simulator
-from tests.simulation.tablecheckers import Engine
+from tests.simulation.tablecheckers import Engine, check_newest_rows
 
 __all__ = ["publish_at_rest", "published"]
 
@@ -43,6 +49,9 @@ _OPERATIONS: Final = 40
 """Before one of so many operations a publisher pauses, or dies."""
 _PAUSE_S: Final = 20.0
 _PUBLICATIONS: Final = 25
+_BEGINS_S: Final = 0.01
+_REST_S: Final = 2.0
+"""A publisher in the background rests so long at most: it then begins no other file in the same step."""
 _LOCATION: Final = "s3a://tables"
 """Not the store's own address, which differs from one process of tests to another."""
 _HISTORIES_MS: Final = (1_000, 5_000, 30_000)
@@ -51,7 +60,9 @@ _HISTORIES_MS: Final = (1_000, 5_000, 30_000)
 def published(simulator: Simulator, history: ClientHistory) -> Engine:
     """Writers of topics that are tables, three publishers and an engine, with rewrites and two vacuums.
 
-    By the seed a compaction, retention, or an administrator takes part, who deletes, widens and trims.
+    By the seed a compaction, retention, or an administrator takes part, who deletes, widens and trims. In a quarter
+    one process publishes piece by piece, as in the background, in place of two. The store is copied there, and a topic
+    has declared columns.
     """
     engine = Engine(simulator.shared)
     topics = {"in": 2, "left": 1} | ({"gone": 1} if simulator.seed % 3 == 0 else {})
@@ -59,11 +70,18 @@ def published(simulator: Simulator, history: ClientHistory) -> Engine:
     draw = Random(f"{simulator.seed} tables")
     world.settings |= {"table.formats": "delta,iceberg", "table.history.ms": str(draw.choice(_HISTORIES_MS))}
     world.timeout_ms = 4_000
+    in_background = simulator.seed % 4 == 0
+    if in_background:
+        # A topic with declared columns has no key that a compaction could go by.
+        world.typed = frozenset({"left"}) if simulator.seed % 3 != 1 else frozenset()
+        simulator.add("background publisher", publishing_in_pieces(world, engine))
+        simulator.add("backup", backing_up(world, partial(publish_copy, engine)))
     for name, transactional_id in {"writer": "first", "other": "second"}.items():
         world.begin(name, writes=True)
         simulator.add(name, writing(world, transactional_id, 8))
-    simulator.add("publisher", publishing(world, engine))
-    simulator.add("other publisher", publishing(world, engine))
+    if not in_background:
+        simulator.add("publisher", publishing(world, engine))
+        simulator.add("other publisher", publishing(world, engine))
     simulator.add("dying publisher", publishing(world, engine, dies=True))
     simulator.add("engine", looking(world, engine))
     simulator.add("rewrite", rewriting(world))
@@ -96,6 +114,9 @@ def publishing(world: ClientWorld, engine: Engine, *, dies: bool = False) -> Pro
                 return
             done += 1
             topics = process.random.choice((None, None, None, ["in"], ["left", "in"]))
+            if world.typed and process.random.random() < 0.1:
+                store.add_columns("left", ((f"column{done}", "int64", True),), timeout_s=_PUBLISH_S)
+                engine.met["a new column"] += 1
             with _stopping(process, dies=dies):
                 report = _published(store, topics)
             engine.check_complete(report)
@@ -104,6 +125,67 @@ def publishing(world: ClientWorld, engine: Engine, *, dies: bool = False) -> Pro
         return work
 
     return repeating(world, 4.0, begin)
+
+
+def publishing_in_pieces(world: ClientWorld, engine: Engine) -> Program:
+    """Publishes one file after the other, as a process does in the background: others come in between.
+
+    After an error it chooses another entry.
+    """
+    done = 0
+
+    def begin(process: Process, log: Log, _store: Store, _patience: Patience) -> Callable[[], object]:
+        job: PublishJob | None = None
+
+        def rest() -> None:
+            process.sleep(process.random.random() * _REST_S)
+
+        def work() -> None:
+            nonlocal done, job
+            if done == _PUBLICATIONS:
+                return
+            done += 1
+            known = job or PublishJob(
+                log, base=_LOCATION, rest=lambda: process.sleep(process.random.random() * _REST_S)
+            )
+            job = None
+            try:
+                with log.within(_PUBLISH_S):
+                    report = known.go_on(_BEGINS_S)
+            except DamagedObject as damaged:
+                raise AssertionError(f"a publisher calls the store damaged: {damaged}") from damaged
+            if report is None:
+                engine.met["a publication in pieces"] += known._chosen is not None
+                job = known
+            else:
+                engine.check_complete(report)
+                engine.look(process.simulator.steps)
+
+        return work
+
+    return repeating(world, 4.0, begin)
+
+
+def publish_copy(original: Engine, _process: Process, world: ClientWorld, copied: SharedObjects) -> None:
+    """Go on in a copy of the store as its owner does: publish its tables there, write, and publish again."""
+    objects = copied.cloned()
+    log = Log.open(objects, settings=world.store, clock=ManualClock(), ids=RandomIds(), background=StrictBackground())
+    store = Store(objects.uri, {}, log)
+    engine = Engine(objects, copied_entry(objects))
+    for moment in range(3):
+        for topic in store.view().topics.values() if moment else ():
+            stager = store.stage_plan([topic.name]).open(seed=moment, default_topic=topic.name)
+            columns = {"value": [b"written to the copy"]} | ({} if topic.schema else {"key": [b"copy"]})
+            stager.write(pa.table(columns))
+            store.commit(stager.finish(), transactional_id="owner of the copy")
+        publish_tables(store, location=f"{_LOCATION}-copied")
+        engine.look(moment)
+        original.met["a copy with versions of the store"] += any(table.version for table in engine.newest())
+        view = store.view()
+        batch = read_commits(store, view, 0, reader="", began=-1, ended=lambda: 0)
+        check_newest_rows(engine, batch.records)
+        assert verify(store).problems == ()
+    engine.check_hints()
 
 
 def _published(store: Store, topics: Sequence[str] | None) -> PublishReport:

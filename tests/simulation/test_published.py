@@ -31,6 +31,7 @@ pytestmark = pytest.mark.simulation
 Patch = pytest.MonkeyPatch
 
 EXPECTED = {"PublishTables", "Rewrite", "compaction", "DeleteTopic", "DeleteRecords", "Vacuum", "commit", "abort"}
+EXPECTED |= {"a publication in pieces", "a copy with versions of the store", "a new column"}
 EXPECTED |= {"metadata deleted", "two writers of one version", "versions of one entry", "die before"}
 
 
@@ -39,7 +40,7 @@ def test_publishers_meet_what_the_scenario_is_for() -> None:
     # The first ones meet everything; others do if histories have changed.
     for seed in dict.fromkeys((9, 5, 10, *range(40))):
         simulator, _, engine = record_published(seed)
-        met += happened(simulator) + simulator.injected
+        met += happened(simulator) + simulator.injected + engine.met
         gone = simulator.shared.history.keys() - simulator.shared.objects.keys()
         met["metadata deleted"] += sum(name.endswith(".metadata.json") for name in gone)
         entries = Counter(seen.published_entry for seen in engine.seen.values())
@@ -95,6 +96,11 @@ def without_canonical_bytes(patch: Patch) -> None:
     patch.setattr(iceberg, "_summary", signed_summary)
 
 
+def without_all_pieces(patch: Patch) -> None:
+    """A publication that goes on later publishes after its first piece."""
+    patch.setattr(publish._Begun, "is_complete", property(lambda _: True, lambda *_: None), raising=False)
+
+
 def without_hints_that_stay(patch: Patch) -> None:
     """A publisher leaves a hint as it is, and a vacuum asks for none before it deletes what one names."""
 
@@ -110,6 +116,7 @@ def without_hints_that_stay(patch: Patch) -> None:
 FOUND: list[tuple[Callable[[Patch], None], tuple[int, ...], str]] = [
     (without_checked_entries, (611, 181), "without .*, with"),
     (without_kept_versions, (9,), "does not exist"),
+    (without_all_pieces, (0, 8), "without .*, with|is not what readers read"),
     (without_hints_that_stay, (2,), "names version"),
     (without_canonical_bytes, (9,), "other bytes|damaged|does not say what the log says"),
 ]
