@@ -281,7 +281,8 @@ class Producer(Lookups):
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that no list of commands names yet; their reports carry _PURGE_QUEUE.
 
-        Without `in_queue` it drops none. It waits for uploads unless both `blocking` and `in_flight` are False.
+        Without `in_queue` it drops none. It waits for a publication under way unless both `blocking` and
+        `in_flight` are False.
 
         A transaction that has lost records cannot commit: the commit raises _INCONSISTENT, and it must be aborted.
         """

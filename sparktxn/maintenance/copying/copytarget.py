@@ -68,7 +68,12 @@ class CopyTarget:
     """The target of one call, which counts what it has copied."""
 
     def __init__(
-        self, log: Log, objects: ObjectStore, work: Work, on_progress: OnProgress | None, on_bytes: OnBytes | None
+        self,
+        log: Log,
+        objects: ObjectStore,
+        work: Work,
+        on_progress: OnProgress | None,
+        on_bytes: OnBytes | None = None,
     ) -> None:
         self._log = log
         self._source = log.objects

@@ -94,7 +94,7 @@ class Copying:
     """One call: a first copy, or one that brings an earlier one forward."""
 
     def __init__(
-        self, log: Log, target: ObjectStore, work: Work, on_progress: OnProgress | None, on_bytes: OnBytes | None
+        self, log: Log, target: ObjectStore, work: Work, on_progress: OnProgress | None, on_bytes: OnBytes | None = None
     ) -> None:
         self._log = log
         self._source = log.objects
