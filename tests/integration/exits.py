@@ -29,6 +29,7 @@ from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.store import StoreSettings
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.log import Log
+from sparktxn.maintenance.repeating import Repeated
 from sparktxn.objectstore import open_store
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.process import background
@@ -88,7 +89,6 @@ def fold(case: Case) -> None:
     """Folds are under way, one after the other."""
     producer = produced(case.uri)
     store = Store.open(case.uri, options=CLIENT)
-    folder = folding.Folder(store.log, 1 << 40, RewriteSettings(min_segments=8), pause_s=0)
     begun = threading.Event()
 
     def step() -> float:
@@ -98,8 +98,7 @@ def fold(case: Case) -> None:
             rewrite.copy_records(store.log.objects, store.log.ids, store.log.clock, task)
         return 0.0
 
-    folder.step = step
-    folder.after_checkpoint()
+    assert Repeated(store.log, step).begin()
     kept.extend((producer, store))
     assert begun.wait(60)
 
