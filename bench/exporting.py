@@ -1,4 +1,4 @@
-"""A scrape of `txnlog exporter`: processor time and bytes, in a store of 10,000 partitions, a group and many ids."""
+"""A scrape of `txnlog exporter` in a store of 10,000 partitions: seconds of a processor, and megabytes."""
 
 from __future__ import annotations
 
