@@ -37,6 +37,8 @@ __all__ = ["StoreFigures"]
 _PARTS: Final = ("store", "topics/", "transactions/", "groups/", SEGMENTS_PREFIX)
 _OLDEST_SHOWN: Final = 100
 _ENTRIES_PER_SCRAPE: Final = 2_000
+_ENTRIES_PER_REPLAY: Final = 10_000
+"""After so many entries the replay that counts them begins anew, as it holds each segment that they name."""
 _GROUP_PARTITIONS_SHOWN: Final = 20_000
 """Of so many partitions of groups the offset and the lag are shown, by group; the sums are of all."""
 _SMALL_BYTES: Final = RewriteSettings().target_bytes // 2
@@ -58,6 +60,8 @@ class StoreFigures:
             DamagedObject: it cannot be read.
         """
         with self._lock:
+            # Adopts checkpoints of writers: a process that only follows would hold each new segment by itself.
+            self._log.refresh()
             snapshot = self._log.snapshot(_PARTS)
             now_ms = self._log.clock.wall_ms()
             figures: Figures = defaultdict(list)
@@ -84,7 +88,9 @@ class _Endings:
     """Counts the transactions that entries end, from the first scrape on."""
 
     def __init__(self, log: Log) -> None:
+        self._objects = log.objects
         self._replay = summaries(log.objects)
+        self._replayed = 0
         self._counted: int | None = None
         self._uncounted = 0
         self._ended = {"committed": 0, "aborted": 0}
@@ -103,6 +109,9 @@ class _Endings:
         figures["txnlog_entries_to_count"].append(((), newest - last))
 
     def _count(self, first: int, last: int) -> None:
+        if self._replayed >= _ENTRIES_PER_REPLAY:
+            self._replay, self._replayed = summaries(self._objects), 0
+        self._replayed += last - first + 1
         try:
             # All or none: an error in between leaves them to the next scrape.
             ended = [one.committed for summary in self._replay.entries(first, last) for one in summary.transactions]

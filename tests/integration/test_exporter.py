@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,15 @@ from sparktxn import TopicPartition
 from sparktxn.exporter import figures as figures_module
 from sparktxn.exporter.families import FAMILIES
 from sparktxn.exporter.storemetrics import StoreMetrics
+from sparktxn.log.views.entryhistory import Replay
+from sparktxn.log.views.entrysummary import EntrySummary, summaries
 from sparktxn.maintenance import rewrite, vacuum
+from sparktxn.objectstore import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
+from tests.log.storecommits import staged
 from tests.world import World, open_log
 
 AT_ONCE = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}
@@ -124,6 +129,26 @@ def test_a_scrape_counts_so_many_entries_and_the_next_one_goes_on(
     assert counted == [(3, 2), (5, 0), (5, 0)]
 
 
+def test_the_replay_that_counts_begins_anew_after_many_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures_module, "_ENTRIES_PER_REPLAY", 2)
+    begun: list[object] = []
+
+    def begin(objects: ObjectStore) -> Replay[EntrySummary]:
+        begun.append(objects)
+        return summaries(objects)
+
+    monkeypatch.setattr(figures_module, "summaries", begin)
+    metrics = StoreMetrics(world.store)
+    producer = world.transactional()
+    read(world, metrics)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce("t", "v")
+        producer.commit_transaction()
+        assert read(world, metrics)["txnlog_transactions_total"]["committed",] == number + 1
+    assert len(begun) == 3
+
+
 def test_entries_that_a_vacuum_has_deleted_are_said_to_be_uncounted(world: World) -> None:
     metrics = StoreMetrics(world.store)
     read(world, metrics)
@@ -197,4 +222,20 @@ def test_the_requests_of_a_scrape_do_not_grow_with_the_store() -> None:
             before = silent.requests
             metrics.page()
             requests.append(silent.requests - before)
-    assert requests[0] == requests[1] <= 6
+    assert requests[0] == requests[1] <= 8
+
+
+def test_an_exporter_that_follows_for_long_adopts_the_checkpoints_of_writers() -> None:
+    name = f"exporter-{uuid.uuid4().hex}"
+    objects = MemoryStore(name, SystemClock())
+    writing: Any = {"checkpoint_entries": 10}
+    with (
+        Store(name, {}, open_log(objects, **writing)) as writer,
+        Store(name, {}, open_log(objects, **writing)) as store,
+    ):
+        writer.create_topic("t")
+        metrics = StoreMetrics(store)
+        for _ in range(60):
+            writer.commit(staged(writer, b"v"))
+            metrics.page()
+        assert store.log.checkpoint_entry > 30
