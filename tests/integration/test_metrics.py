@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from opentelemetry import trace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sparktxn import ConfigurationError, metrics
+from sparktxn.config.store import StoreSettings
 from sparktxn.metrics.process import FAMILIES, PROCESS, Calls, Counter, Requests
+from sparktxn.objectstore import open_store
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
@@ -114,6 +117,25 @@ def test_a_write_that_begins_again_is_a_retry() -> None:
         other.create_topic("a")
         assert since("txnlog_client_entries_won_total") == 1
         assert since("txnlog_client_write_retries_total") == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_each_request_of_a_store_is_counted_with_its_bytes(kind: str, tmp_path: Path) -> None:
+    address = f"memory://metrics-{uuid.uuid4().hex}" if kind == "memory" else str(tmp_path)
+    objects = open_store(address, settings=StoreSettings(), storage={}, clock=SystemClock())
+    since = Since()
+    objects.put_if_absent("a/b", b"12345")
+    objects.put("a/c", b"678")
+    assert objects.get_many(["a/b", "a/none"]) == [b"12345", None]
+    assert objects.get_range("a/b", 0, 2) == b"12"
+    objects.list_names("a/")
+    objects.list("a/")
+    objects.delete(["a/b", "a/c"])
+    counted = {kind: since("txnlog_client_requests_total", kind) for kind in ("get", "put", "list", "delete")}
+    assert counted == {"get": 3, "put": 2, "list": 2, "delete": 2}
+    assert since("txnlog_client_request_bytes_total", "put") == 8
+    assert since("txnlog_client_request_bytes_total", "get") >= 7
+    objects.close()
 
 
 def test_threads_lose_no_count() -> None:
