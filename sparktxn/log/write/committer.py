@@ -1,9 +1,9 @@
 """The write loop: the only place that creates log entries (PROTOCOL.md, "Won, lost, unknown").
 
 Callers leave lists of commands in a queue (`log/write/queue.py`). The thread that gets the lock takes all that fit one
-entry, its own among them (group commit). It has the entry composed, and hands it to the slot (`log/write/slot.py`). No
-caller gets an answer before the entry is confirmed. What cannot be known by the deadline is reported as unknown, and
-stays in flight. The next call of any client resolves that slot first.
+entry, its own among them (group commit). It has the entry composed, and hands it to the slot (`log/write/slot.py`).
+No caller gets an answer before the entry is confirmed. What cannot be known by the deadline is reported as unknown,
+and stays in flight. The next call of any client resolves that slot first.
 """
 
 from __future__ import annotations
