@@ -32,7 +32,7 @@ from sparktxn.log.follow import tail
 from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.keep import runs, sealing
 from sparktxn.log.log import Log
-from sparktxn.log.write import slot
+from sparktxn.log.write import slotrace
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 from sparktxn.testing.backgroundwork import StrictBackground
@@ -103,7 +103,7 @@ def small_objects() -> Iterator[None]:
             (runs, "decode_manifest", manifest),
             (history_module, "decode_manifest", manifest),
             (tail, "decode_entry", entry),
-            (slot, "decode_entry", entry),
+            (slotrace, "decode_entry", entry),
             (checkpoints, "decode_part", part),
             (_vacuum_module, "_WINDOW", 8),
         )

@@ -16,7 +16,7 @@ from sparktxn.format.commands import EndTxn
 from sparktxn.format.entry import encode_entry
 from sparktxn.log.follow import confirm, follower
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.write.slot import Slot
+from sparktxn.log.write.slotrace import Slot
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.scan import microbatchcut
 from sparktxn.state import coordinator

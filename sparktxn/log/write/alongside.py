@@ -11,7 +11,7 @@ from typing import Final
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import Queue, QueuedList
-from sparktxn.log.write.slot import BACKOFF_S, Slot
+from sparktxn.log.write.slotrace import BACKOFF_S, Slot
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Deadline, is_time_up
 

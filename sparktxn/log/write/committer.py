@@ -1,7 +1,7 @@
 """The write loop: the only place that creates log entries (PROTOCOL.md, "Won, lost, unknown").
 
 Callers leave lists of commands in a queue (`log/write/queue.py`). The thread that gets the lock takes all that fit one
-entry, its own among them (group commit). It has the entry composed, and hands it to the slot (`log/write/slot.py`).
+entry, its own among them (group commit). It has the entry composed, and hands it to the slot (`log/write/slotrace.py`).
 No caller gets an answer before the entry is confirmed. What cannot be known by the deadline is reported as unknown,
 and stays in flight. The next call of any client resolves that slot first.
 """
@@ -18,7 +18,7 @@ from sparktxn.log.write.composing import Composer, Flight, not_written
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.lists import checked_list
 from sparktxn.log.write.queue import Queue, QueuedList, Ticket, Turns
-from sparktxn.log.write.slot import BACKOFF_S, Found, Slot, pause
+from sparktxn.log.write.slotrace import BACKOFF_S, Found, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.objectstore.contract import ObjectStore
