@@ -32,7 +32,7 @@ from functools import total_ordering
 from operator import index
 from typing import Any, Final
 
-from sparktxn import errorcodes
+from sparktxn.values import errorcodes
 
 __all__ = [
     "BatchRefused",
