@@ -14,12 +14,12 @@ import pytest
 import uvicorn
 from typer.core import TyperGroup
 
-from sparktxn.catalog import server as catalog_server
 from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
 from sparktxn.console import server as console_server
 from sparktxn.exporter import server as exporter_server
+from sparktxn.tables.catalog import server as catalog_server
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
 from tests.each import each

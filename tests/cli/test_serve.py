@@ -91,7 +91,7 @@ def test_a_store_that_does_not_exist_is_an_error_before_it_listens(folder: Path)
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
-        if name.startswith(("sparktxn.catalog", "sparktxn.tableformats.iceberg", f"{missing}.")):
+        if name.startswith(("sparktxn.tables.catalog", "sparktxn.tableformats.iceberg", f"{missing}.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("tables", "serve", "--port", "0")

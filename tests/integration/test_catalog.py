@@ -16,7 +16,6 @@ import uvicorn
 
 from sparktxn import Producer, Store
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from sparktxn.catalog.application import application
 from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import copy_store, list_tables, publish_tables
 from sparktxn.objectstore.memory import MemoryStore
@@ -24,6 +23,7 @@ from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import SystemClock
 from sparktxn.process.listening import listening
 from sparktxn.store.registry import objects_of
+from sparktxn.tables.catalog.application import application
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.lending import close_lent, lend_log, take_log_back
 from tests.world import World, next_number, open_log

@@ -114,7 +114,7 @@ def _server() -> Any:
     """
     try:
         # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
-        from sparktxn.catalog.server import serve as found
+        from sparktxn.tables.catalog.server import serve as found
     except ModuleNotFoundError as missing:
         package = str(missing.name).partition(".")[0]
         raise ConfigurationError(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from sparktxn.catalog.publishedtables import LoadedTable
+from sparktxn.tables.catalog.publishedtables import LoadedTable
 
 __all__ = [
     "CONFIG",

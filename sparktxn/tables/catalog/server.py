@@ -8,9 +8,9 @@ from typing import Final
 
 import uvicorn
 
-from sparktxn.catalog.application import application
 from sparktxn.process.listening import address_of, listening
 from sparktxn.store import Store
+from sparktxn.tables.catalog.application import application
 
 __all__ = ["serve"]
 

@@ -15,7 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sparktxn.catalog.answers import (
+from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException
+from sparktxn.process.events import log_event
+from sparktxn.store import Store
+from sparktxn.tables.catalog.answers import (
     CONFIG,
     NAMESPACE,
     READ_ONLY,
@@ -28,10 +31,7 @@ from sparktxn.catalog.answers import (
     page_size,
     table_body,
 )
-from sparktxn.catalog.publishedtables import PublishedTables
-from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException
-from sparktxn.process.events import log_event
-from sparktxn.store import Store
+from sparktxn.tables.catalog.publishedtables import PublishedTables
 
 __all__ = ["application"]
 
