@@ -9,13 +9,13 @@ from itertools import count
 from bench.figures import Figure, median
 from bench.synthesis import fill_with_segments
 from sparktxn.console.asked import Asked
-from sparktxn.console.pages.files import files, topic_files
 from sparktxn.console.pages.groups import groups
 from sparktxn.console.pages.log import log
+from sparktxn.console.pages.objects import files, topic_files
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.pages.topics import topic, topics
 from sparktxn.console.pages.transactions import transactional_ids, transactions
-from sparktxn.console.source import Source
+from sparktxn.console.shownstore import Source
 from sparktxn.console.templating import render
 from sparktxn.producer import Producer
 from sparktxn.store import Store

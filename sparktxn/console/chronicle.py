@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparktxn.console.entryfacts import EntryFacts, facts_of
-from sparktxn.console.turns import held
+from sparktxn.console.oneatatime import held
 from sparktxn.errors import ViewExpired
 from sparktxn.log.views.entryhistory import Replay, first_entry
 from sparktxn.objectstore.contract import ObjectStore

@@ -12,8 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sparktxn.console.asked import Asked, Hidden
-from sparktxn.console.reading import RecordFilter
-from sparktxn.console.source import Source
+from sparktxn.console.recordreads import RecordFilter
+from sparktxn.console.shownstore import Source
 from sparktxn.scan.columns import output_schema
 from sparktxn.store import read_task
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values

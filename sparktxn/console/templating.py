@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sparktxn.console import shown
-from sparktxn.console.source import Page
+from sparktxn.console.shownstore import Page
 
 __all__ = ["render"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sparktxn.console.chronicle import Chronicle
 from sparktxn.console.entryfacts import TransactionChange
-from sparktxn.console.turns import held
+from sparktxn.console.oneatatime import held
 from sparktxn.log.log import Log
 from sparktxn.values.structs import TransactionState, TransactionStatus
 

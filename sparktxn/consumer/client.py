@@ -13,12 +13,12 @@ from sparktxn.consumer.arrowtables import table_of
 from sparktxn.consumer.assignment import Assignment, Progress, check_offset, distinct_partitions
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
+from sparktxn.consumer.consumerstatistics import ConsumerStatistics
 from sparktxn.consumer.lookups import Lookups, clock_of
 from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
-from sparktxn.consumer.statistics import ConsumerStatistics
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import Turns, in_turn
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException

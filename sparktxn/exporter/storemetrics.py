@@ -13,7 +13,7 @@ from prometheus_client.samples import Sample
 
 from sparktxn.errors import KafkaException
 from sparktxn.exporter.families import FAMILIES, Figures
-from sparktxn.exporter.figures import StoreFigures
+from sparktxn.exporter.storefigures import StoreFigures
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
 

@@ -13,7 +13,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavaila
 from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.kafka.statistics import Statistics
+from sparktxn.kafka.statscallback import Statistics
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
@@ -27,6 +27,7 @@ from sparktxn.producer.linger import Linger
 from sparktxn.producer.outbox import Outbox, buffers_of
 from sparktxn.producer.partitionchoice import PartitionChoice
 from sparktxn.producer.preparedstate import PreparedTransaction
+from sparktxn.producer.producerstatistics import producer_statistics
 from sparktxn.producer.recordvalues import (
     Positioned,
     batch_messages,
@@ -39,7 +40,6 @@ from sparktxn.producer.recordvalues import (
 )
 from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.states import TransactionState
-from sparktxn.producer.statistics import producer_statistics
 from sparktxn.producer.topics import Topics, too_large, without_key
 from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, TopicBuffer

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparktxn.errors import KafkaError
 from sparktxn.kafka.message import Message
-from sparktxn.kafka.statistics import Statistics
+from sparktxn.kafka.statscallback import Statistics
 from sparktxn.process.clock import callers_own_time
 from sparktxn.stage.pendingsegment import DeliveryCallback
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from sparktxn.console import server
+from sparktxn.console import serving as console_serving
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
 from tests.cli.test_processes import WAIT_S, start, stream
@@ -84,7 +84,7 @@ def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the browser opens, of a server that ends once it has started."""
     opened: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
-    monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(console_serving, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(webbrowser, "open", opened.append)
     return opened
 

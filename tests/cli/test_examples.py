@@ -17,8 +17,8 @@ from typer.core import TyperGroup
 from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
-from sparktxn.console import server as console_server
-from sparktxn.exporter import server as exporter_server
+from sparktxn.console import serving as console_server
+from sparktxn.exporter import scraping as exporter_server
 from sparktxn.tables.catalog import server as catalog_server
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from sparktxn.console.application import application
 from sparktxn.console.guard import Guard
-from sparktxn.console.source import Source
+from sparktxn.console.routes import application
+from sparktxn.console.shownstore import Source
 from sparktxn.store import Store
 
 HOST = "127.0.0.1:8477"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.console.guard import is_loopback
-from sparktxn.console.server import check_access
+from sparktxn.console.serving import check_access
 from sparktxn.errors import ConfigurationError
 from tests.console.asking import HOST, Console
 from tests.world import World

@@ -15,11 +15,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from sparktxn.console.application import application
 from sparktxn.console.chronicle import ENTRIES_KEPT
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
-from sparktxn.console.reading import SCANNED_MAX
-from sparktxn.console.source import Source
+from sparktxn.console.recordreads import SCANNED_MAX
+from sparktxn.console.routes import application
+from sparktxn.console.shownstore import Source
 from sparktxn.format.segment import stored_schema
 from sparktxn.store import Store
 from tests.console.asking import Console

@@ -12,7 +12,7 @@ from sparktxn import IllegalStateException, KafkaException, Producer
 from sparktxn.admin import AdminClient
 from sparktxn.console.chronicle import Chronicle
 from sparktxn.console.entryfacts import EntryFacts
-from sparktxn.console.source import Source
+from sparktxn.console.shownstore import Source
 from sparktxn.console.timeline import lanes_of
 from sparktxn.store import read_task
 from tests.console.asking import Console

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparktxn import TopicPartition
-from sparktxn.exporter import figures as figures_module
+from sparktxn.exporter import storefigures as figures_module
 from sparktxn.exporter.families import FAMILIES
 from sparktxn.exporter.storemetrics import StoreMetrics
 from sparktxn.log.views.entryhistory import Replay

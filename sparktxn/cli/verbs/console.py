@@ -76,7 +76,7 @@ def _server() -> Any:
     """
     try:
         # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
-        from sparktxn.console.server import serve as found
+        from sparktxn.console.serving import serve as found
     except ModuleNotFoundError as missing:
         package = str(missing.name).partition(".")[0]
         raise ConfigurationError(

@@ -52,7 +52,7 @@ def _server() -> Any:
     """
     try:
         # Imported late: only this verb needs it.
-        from sparktxn.exporter.server import serve as found
+        from sparktxn.exporter.scraping import serve as found
     except ModuleNotFoundError as missing:
         package = str(missing.name).partition(".")[0]
         raise ConfigurationError(

@@ -9,7 +9,7 @@ from sparktxn.admin.groups import describe_group
 from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.plots import lag_plot
 from sparktxn.console.sentences import sentence
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.kafka.groups import ConsumerGroupState
 from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.log.views.readview import ReadView

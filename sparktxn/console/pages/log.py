@@ -8,7 +8,7 @@ import msgspec
 
 from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.sentences import sentence
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.format import commands as c
 from sparktxn.format import names
 from sparktxn.log.views.entryhistory import first_entry

@@ -9,7 +9,7 @@ import msgspec
 
 from sparktxn.console.asked import Asked
 from sparktxn.console.shown import cell, duration, number, size
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.maintenance import maintain
 
 __all__ = ["maintenance"]

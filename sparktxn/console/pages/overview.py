@@ -11,7 +11,7 @@ from sparktxn.console.figures import Figures, topic_figures
 from sparktxn.console.pages.groups import group_rows
 from sparktxn.console.pages.transactions import open_rows
 from sparktxn.console.plots import plot, rates
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 
 __all__ = ["overview"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sparktxn.console.asked import Asked, NotFound
-from sparktxn.console.reading import RESERVED, Found, RecordFilter, from_offset, newest_committed
+from sparktxn.console.recordreads import RESERVED, Found, RecordFilter, from_offset, newest_committed
 from sparktxn.console.shown import bytes_text, record_bytes, visible
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import reserved_name
 

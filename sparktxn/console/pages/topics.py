@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparktxn.config.topic import table_formats
 from sparktxn.console.asked import Asked
 from sparktxn.console.figures import Figures, partition_figures, topic_figures
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
 
 __all__ = ["topic", "topics"]

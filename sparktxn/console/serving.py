@@ -8,9 +8,9 @@ from typing import Final
 
 import uvicorn
 
-from sparktxn.console.application import application
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard, is_loopback
-from sparktxn.console.source import Source
+from sparktxn.console.routes import application
+from sparktxn.console.shownstore import Source
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.listening import address_of, listening
 from sparktxn.store import Store

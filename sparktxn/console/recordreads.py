@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.console.entryfacts import EntryFacts
-from sparktxn.console.source import Source
+from sparktxn.console.shownstore import Source
 from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import (
     ENTRY,

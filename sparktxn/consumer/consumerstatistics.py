@@ -10,7 +10,7 @@ from sparktxn.consumer.member import Membership, Status
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.turns import Turns
 from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.kafka.statistics import NO_OFFSET, Statistics, by_topic
+from sparktxn.kafka.statscallback import NO_OFFSET, Statistics, by_topic
 from sparktxn.process.clock import Clock
 
 __all__ = ["ConsumerStatistics"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.turns import held
+from sparktxn.console.oneatatime import held
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 

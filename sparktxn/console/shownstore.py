@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sparktxn.console.asked import NotFound
 from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.groupoffsets import GroupOffsets
+from sparktxn.console.offsetcache import GroupOffsets
 from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store

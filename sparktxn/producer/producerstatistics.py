@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.kafka.statistics import by_topic
+from sparktxn.kafka.statscallback import by_topic
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.states import TransactionState
 from sparktxn.stage.buffers import Buffers

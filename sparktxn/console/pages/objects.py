@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sparktxn.console.asked import Asked
 from sparktxn.console.figures import topic_figures
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.scan.transactioncolumns import committed_ranges

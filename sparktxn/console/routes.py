@@ -15,15 +15,15 @@ from starlette.routing import Route
 
 from sparktxn.console.asked import Asked, Hidden, NotFound, WrongRequest
 from sparktxn.console.downloads import download
-from sparktxn.console.pages.files import files, topic_files
 from sparktxn.console.pages.groups import group, groups
 from sparktxn.console.pages.log import entry, log, raw_entry
 from sparktxn.console.pages.maintenance import maintenance
+from sparktxn.console.pages.objects import files, topic_files
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.pages.records import record, records, value_of
 from sparktxn.console.pages.topics import topic, topics
 from sparktxn.console.pages.transactions import transaction, transactional_ids, transactions
-from sparktxn.console.source import Page, Source
+from sparktxn.console.shownstore import Page, Source
 from sparktxn.console.templating import render
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, KafkaException, ViewExpired
 from sparktxn.process.events import log_event
