@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 from sparktxn.console.shown import duration, number, size
 from sparktxn.format import commands as c
 
-__all__ = ["sentence"]
+__all__ = ["sentence", "sentences"]
 
 Names = Mapping[int, str]
 """The names of topics by their ids."""
@@ -19,6 +20,29 @@ _SOME: Final = 4
 def sentence(command: c.Command, names: Names) -> str:
     """Return what a command says, in one sentence without its full stop."""
     return _SENTENCES[type(command)](command, names)
+
+
+def sentences(commands: Iterable[c.Command], names: Names) -> list[str]:
+    """Return what commands say, in their order: appends of one transaction that follow each other are one sentence."""
+    found = []
+    for _, group in groupby(commands, _same_append):
+        together = list(group)
+        found += [_appends(together, names)] if len(together) > 1 else [sentence(together[0], names)]
+    return found
+
+
+def _same_append(command: c.Command) -> object:
+    """Return what is equal for appends of one transaction, or of none, and for no other two commands."""
+    if not isinstance(command, c.Append):
+        return id(command)
+    return command.transactional_id, command.transaction if command.transactional_id is not None else None
+
+
+def _appends(commands: list[Any], names: Names) -> str:
+    counts = [f"{number(one.record_count)} to {_place(names, one.topic_id, one.partition)}" for one in commands]
+    records, bytes_ = (sum(getattr(one, name) for one in commands) for name in ("record_count", "size_bytes"))
+    what = f"{_many(records, 'record')} ({size(bytes_)}) are appended: {_listed(counts)}"
+    return what + (f", in {_of(commands[0])}" if commands[0].transactional_id is not None else "")
 
 
 def _topic(names: Names, topic_id: int) -> str:

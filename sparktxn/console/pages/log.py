@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from sparktxn.console.asked import Asked, NotFound
-from sparktxn.console.sentences import sentence
+from sparktxn.console.sentences import sentence, sentences
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.format import commands as c
 from sparktxn.format import names
+from sparktxn.format.entry import LogEntry
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
 
@@ -18,6 +20,8 @@ __all__ = ["entry", "log", "raw_entry"]
 
 _ENTRIES: Final = 50
 _SENTENCES: Final = 6
+_SAID_COMMANDS: Final = 64
+"""So many commands of an entry are made sentences of, of which appends may share one."""
 _COMMANDS: Final = 200
 _RAW_CHARACTERS: Final = 65_536
 
@@ -30,15 +34,7 @@ def log(source: Source, asked: Asked) -> Page:
     first = max(oldest, last - _ENTRIES + 1)
     topic_names = source.log.topic_names()
     found = read_entries(source.log.objects, first, last) if first <= last else []
-    rows = [
-        {
-            "entry": one.entry,
-            "timestamp_ms": one.timestamp_ms,
-            "commands": len(one.commands),
-            "sentences": [sentence(command, topic_names) for command in one.commands[:_SENTENCES]],
-        }
-        for one in reversed(found)
-    ]
+    rows = [_row(one, topic_names) for one in reversed(found)]
     content = {
         "entry": newest,
         "first_entry": oldest,
@@ -48,6 +44,17 @@ def log(source: Source, asked: Asked) -> Page:
         "newer": min(newest, last + _ENTRIES) if last < newest else None,
     }
     return Page("log.html", "Log", content)
+
+
+def _row(one: LogEntry, topic_names: Mapping[int, str]) -> dict[str, Any]:
+    said = sentences(one.commands[:_SAID_COMMANDS], topic_names)
+    return {
+        "entry": one.entry,
+        "timestamp_ms": one.timestamp_ms,
+        "commands": len(one.commands),
+        "sentences": said[:_SENTENCES],
+        "has_more": len(said) > _SENTENCES or len(one.commands) > _SAID_COMMANDS,
+    }
 
 
 def entry(source: Source, asked: Asked, number: int) -> Page:
