@@ -123,7 +123,7 @@ def without_hints_that_stay(patch: Patch) -> None:
 
 FOUND: list[tuple[Callable[[Patch], None], tuple[int, ...], str]] = [
     (without_checked_entries, (38, 68), "without .*, with"),
-    (without_kept_versions, (50,), "does not exist"),
+    (without_kept_versions, (62, 98), "does not exist"),
     (without_all_pieces, (0, 8), "without .*, with|is not what readers read"),
     (without_hints_that_stay, (2,), "names version"),
     (without_canonical_bytes, (9,), "other bytes|damaged|does not say what the log says"),
