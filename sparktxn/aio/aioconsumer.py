@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar
 
-from sparktxn.aio.calls import Threads, awaited, on_loop, settings_on_loop
+from sparktxn.aio.calls import AIOClient, awaited, on_loop
 from sparktxn.consumer import Consumer
 from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.process.clock import Deadline, SystemClock
@@ -20,7 +20,7 @@ __all__ = ["AIOConsumer"]
 AsyncRebalanceCallback = Callable[["AIOConsumer", list[TopicPartition]], Awaitable[Any]]
 
 
-class AIOConsumer:
+class AIOConsumer(AIOClient[Consumer]):
     """A `Consumer` whose methods are awaited; it is made inside a running loop.
 
     Callbacks are coroutine functions: those of settings (``error_cb``, ``on_commit``) and of `subscribe`. They run on
@@ -28,8 +28,10 @@ class AIOConsumer:
 
     `timeout` is in seconds; -1 or None waits without end. A read whose task is cancelled, as by ``asyncio.timeout``,
     goes on until its own time-out. What it finds is returned by the next read. Messages that are left when the consumer
-    is closed count as read.
+    is closed count as read. `close` leaves the group.
     """
+
+    _kind: ClassVar[str] = "consumer"
 
     def __init__(
         self, consumer_conf: Mapping[str, Any], max_workers: int = 100, executor: Executor | None = None
@@ -45,29 +47,12 @@ class AIOConsumer:
             RuntimeError: no loop is running.
             ConfigurationError, StoreNotFound: see `Consumer`.
         """
-        self._loop = asyncio.get_running_loop()
-        self._threads = Threads(max_workers, executor)
-        self._consumer = Consumer(settings_on_loop(consumer_conf, self._loop))
-        self._closed = False
+        super().__init__(Consumer, consumer_conf, max_workers, executor)
         self._kept: deque[Message] = deque()
         self._left: Future[list[Message]] | None = None
 
     def __repr__(self) -> str:
-        return f"AIO{self._consumer!r}"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def _check(self) -> None:
-        if self._closed:
-            raise RuntimeError("this consumer is closed")
-
-    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        self._check()
-        return await self._threads.run(partial(getattr(self._consumer, name), *args, **kwargs))
+        return f"AIO{self._client!r}"
 
     async def poll(self, timeout: float | None = -1.0) -> Message | None:
         """Return the next message within `timeout` seconds; see `Consumer.poll`.
@@ -76,7 +61,7 @@ class AIOConsumer:
         """
 
         def read(timeout_s: float | None) -> list[Message]:
-            message = self._consumer.poll(timeout_s)
+            message = self._client.poll(timeout_s)
             return [] if message is None else [message]
 
         found = await self._read(read, 1, timeout)
@@ -85,7 +70,7 @@ class AIOConsumer:
     async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
         """Return up to `num_messages` messages within `timeout` seconds; see `Consumer.consume`."""
         num_messages = arguments.integer("num_messages", num_messages, 0)
-        return await self._read(partial(self._consumer.consume, num_messages), num_messages, timeout)
+        return await self._read(partial(self._client.consume, num_messages), num_messages, timeout)
 
     async def _read(
         self, read: Callable[[float | None], list[Message]], limit: int, timeout: float | None
@@ -125,16 +110,6 @@ class AIOConsumer:
     def _wrapped(self, callback: AsyncRebalanceCallback) -> Callable[..., Any]:
         run = on_loop(self._loop, callback)
         return lambda _, partitions: run(self, partitions)
-
-    async def close(self) -> None:
-        """Leave the group, and free the handle; calling twice is harmless."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await self._threads.run(self._consumer.close)
-        finally:
-            await asyncio.to_thread(self._threads.close)
 
     assign = awaited(Consumer.assign)
     assignment = awaited(Consumer.assignment)

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final
 
-from sparktxn.aio.calls import Threads, awaited, settings_on_loop
+from sparktxn.aio.calls import AIOClient, awaited
 from sparktxn.errors import KafkaError, KafkaException
 from sparktxn.kafka.message import Message
 from sparktxn.producer import Producer
@@ -18,12 +18,14 @@ __all__ = ["AIOProducer"]
 _POLL_S: Final = 0.1
 
 
-class AIOProducer:
+class AIOProducer(AIOClient[Producer]):
     """A `Producer` whose methods are awaited; it is made inside a running loop.
 
     `produce` gives a future for each record. Callbacks of settings, such as ``error_cb``, are coroutine functions.
-    `timeout` is in seconds, as in `Producer`.
+    `timeout` is in seconds, as in `Producer`. `close` stores what waits, or aborts the open transaction.
     """
+
+    _kind: ClassVar[str] = "producer"
 
     def __init__(
         self,
@@ -46,31 +48,17 @@ class AIOProducer:
             RuntimeError: no loop is running.
             ConfigurationError, StoreNotFound: see `Producer`.
         """
-        self._loop = asyncio.get_running_loop()
-        self._threads = Threads(max_workers, executor)
-        self._producer = Producer(settings_on_loop(producer_conf, self._loop))
-        self._closed = False
+        super().__init__(Producer, producer_conf, max_workers, executor)
         self._waiting: set[asyncio.Future[Message]] = set()
         self._polling: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         """Records that wait, and delivery reports not yet delivered."""
-        return 0 if self._closed else len(self._producer)
+        return 0 if self._closed else len(self._client)
 
     def __bool__(self) -> bool:
         """Always True."""
         return True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        if self._closed:
-            raise RuntimeError("this producer is closed")
-        return await self._threads.run(partial(getattr(self._producer, name), *args, **kwargs))
 
     async def produce(
         self,
@@ -94,8 +82,7 @@ class AIOProducer:
         Raises:
             KafkaException, TypeError: `Producer.produce` does not take the record.
         """
-        if self._closed:
-            raise RuntimeError("this producer is closed")
+        self._check()
         delivered: asyncio.Future[Message] = self._loop.create_future()
 
         def report(error: KafkaError | None, message: Message) -> None:
@@ -111,9 +98,9 @@ class AIOProducer:
     def _take(self, *args: Any, **kwargs: Any) -> None:
         while True:
             try:
-                self._producer.produce(*args, **kwargs)
+                self._client.produce(*args, **kwargs)
             except BufferError:
-                self._producer.poll(_POLL_S)
+                self._client.poll(_POLL_S)
             else:
                 return
 
@@ -129,17 +116,7 @@ class AIOProducer:
     async def _poll_while_any_waits(self) -> None:
         """Deliver reports: the producer has no thread that does."""
         while self._waiting and not self._closed:
-            await self._threads.run(partial(self._producer.poll, _POLL_S))
-
-    async def close(self) -> None:
-        """Store what waits, or abort the open transaction, and free the handle; calling twice is harmless."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await self._threads.run(self._producer.close)
-        finally:
-            await asyncio.to_thread(self._threads.close)
+            await self._threads.run(partial(self._client.poll, _POLL_S))
 
     abort_transaction = awaited(Producer.abort_transaction)
     begin_transaction = awaited(Producer.begin_transaction)

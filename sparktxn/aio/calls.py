@@ -1,4 +1,4 @@
-"""Methods of a client that are awaited while they run on threads."""
+"""What clients for asyncio have in common: methods that are awaited while they run on threads."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, Future
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from sparktxn.consumer import Consumer
 from sparktxn.process.background import ThreadBackground
+from sparktxn.producer import Producer
 from sparktxn.values import arguments
 
-__all__ = ["Threads", "awaited", "on_loop", "settings_on_loop"]
+__all__ = ["AIOClient", "awaited", "on_loop"]
 
 R = TypeVar("R")
+C = TypeVar("C", bound=Consumer | Producer)
 
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 
-class Threads:
+class _Threads:
     """The threads of one client: at most `max_workers` of its own, or those of `executor`."""
 
     def __init__(self, max_workers: int, executor: Executor | None) -> None:
@@ -43,11 +47,64 @@ class Threads:
             self._own.close()
 
 
+class AIOClient(Generic[C]):
+    """A client whose methods are awaited, inside the loop that it was made in; it closes at the end of its block.
+
+    Args:
+        make: makes the client of its settings.
+        config: the settings; their callbacks are run on the loop.
+        max_workers: the most calls that are under way at once.
+        executor: runs the calls, in place of threads of this client's own.
+
+    Raises:
+        RuntimeError: no loop is running.
+    """
+
+    _kind: ClassVar[str]
+    """What errors call it."""
+
+    def __init__(
+        self,
+        make: Callable[[dict[str, Any]], C],
+        config: Mapping[str, Any],
+        max_workers: int,
+        executor: Executor | None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads = _Threads(max_workers, executor)
+        self._client = make(_settings_on_loop(config, self._loop))
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"this {self._kind} is closed")
+
+    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        self._check()
+        return await self._threads.run(partial(getattr(self._client, name), *args, **kwargs))
+
+    async def close(self) -> None:
+        """Close the client, as its own `close` does, and free the handle; calling twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._threads.run(self._client.close)
+        finally:
+            await asyncio.to_thread(self._threads.close)
+
+
 def awaited(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """Return a client's method as one of a class for asyncio, which has `_call`."""
+    """Return a client's method as one of an `AIOClient`."""
 
     @functools.wraps(method)
-    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    async def call(self: AIOClient[Any], *args: Any, **kwargs: Any) -> Any:
         return await self._call(method.__name__, *args, **kwargs)
 
     return call
@@ -66,7 +123,7 @@ def on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., Awaitable[A
     return call
 
 
-def settings_on_loop(config: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+def _settings_on_loop(config: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
     """Return settings whose callbacks run on the loop."""
     given = arguments.mapping("config", config)
     return {
