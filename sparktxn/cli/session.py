@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TIMEOUT_S", "Given", "RunTasks", "Session"]
 
+
 RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
@@ -108,6 +109,16 @@ class Session:
         client = AdminClient({"bootstrap.servers": self.address.store, **self.store_settings()})
         self._opened.append(client)
         return client
+
+    def measured(self, doing: str, store: Store, job: Callable[..., Any], *, apply: bool) -> Any:
+        """Run a job that takes `dry_run` and `on_bytes`, and return its report; show how many bytes are done.
+
+        On a terminal a dry run comes first: it says how much there is, for the time that is left.
+        """
+        with self.out.measured(doing, store.log.clock) as meter:
+            if apply and self.out.is_watched:
+                meter.begin(job(dry_run=True).size_bytes)
+            return job(dry_run=not apply, on_bytes=meter.at)
 
     def store_settings(self) -> StoreOptions:
         """Return the settings of the store's handle, without those of consumers and producers.

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
-from typing import Final
-
-import uvicorn
 
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard, is_loopback
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
 from sparktxn.errors import ConfigurationError
-from sparktxn.process.listening import address_of, listening
+from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
 
 __all__ = ["check_access", "serve"]
-
-_FINISH_S: Final = 5
-"""So long do requests have to be answered once the server ends."""
 
 
 def check_access(host: str, token: str | None) -> None:
@@ -64,18 +57,5 @@ def serve(
         KeyboardInterrupt: it was interrupted.
     """
     check_access(host, token)
-    with closing(listening(host, port, "--listen")) as listener:
-        on_start(address_of(host, listener))
-        pages = application(Source(store, hide_values=hide_values), timeout_s)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                Guard(pages, host, token),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=_FINISH_S,
-            )
-        )
-        server.run(sockets=[listener])
+    pages = application(Source(store, hide_values=hide_values), timeout_s)
+    serve_application(Guard(pages, host, token), host, port, "--listen", on_start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,3 +17,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.delenv("TXNLOG_PROFILE", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def serving() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes of a test, which end with it."""
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.communicate()

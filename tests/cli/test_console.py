@@ -11,12 +11,11 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
-from collections.abc import Iterator
 
 import pytest
 import uvicorn
 
-from sparktxn.console import serving as console_serving
+from sparktxn.process import webserver
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
 from tests.cli.test_processes import WAIT_S, start, stream
@@ -27,16 +26,6 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture(autouse=True)
 def topic() -> None:
     ok("topics", "create", "orders")
-
-
-@pytest.fixture
-def serving() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes of a test, which end with it."""
-    found: list[subprocess.Popen[bytes]] = []
-    yield found
-    for process in found:
-        process.kill()
-        process.communicate()
 
 
 def get(address: str, **headers: str) -> bytes:
@@ -84,7 +73,7 @@ def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the browser opens, of a server that ends once it has started."""
     opened: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
-    monkeypatch.setattr(console_serving, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(webserver, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(webbrowser, "open", opened.append)
     return opened
 
@@ -119,7 +108,7 @@ def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
-        if name.startswith(("sparktxn.console", f"{missing}.")):
+        if name.startswith(("sparktxn.console", "sparktxn.process.webserver", f"{missing}.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("console", "--port", "0", "--no-browser")

@@ -17,9 +17,8 @@ from typer.core import TyperGroup
 from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
-from sparktxn.console import serving as console_server
 from sparktxn.exporter import scraping as exporter_server
-from sparktxn.tables.catalog import server as catalog_server
+from sparktxn.process import webserver
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
 from tests.each import each
@@ -68,7 +67,7 @@ def test_every_module_of_a_verb_is_one_of_the_command() -> None:
 @pytest.fixture
 def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
-    for server in (catalog_server, console_server, exporter_server):
+    for server in (webserver, exporter_server):
         monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(exporter_server._Server, "serve_forever", lambda self: None)
     monkeypatch.setattr(webbrowser, "open", lambda address: True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 import sys
 import urllib.request
 
@@ -20,28 +21,27 @@ def get(address: str, accept: str = "") -> tuple[str, str]:
         return answer.read().decode(), answer.headers["Content-Type"]
 
 
-def test_it_serves_until_ctrl_c_also_alongside_a_client_that_sends_nothing() -> None:
+def test_it_serves_until_ctrl_c_also_alongside_a_client_that_sends_nothing(
+    serving: list[subprocess.Popen[bytes]],
+) -> None:
     ok("topics", "create", "orders")
     process = start("exporter", "--port", "0", "--json")
-    try:
-        row = json.loads(stream(process.stdout).readline())
-        address = row.pop("address")
-        assert row == {"store": store()}
-        host, port = address.removeprefix("http://").removesuffix("/metrics").split(":")
-        with socket.create_connection((host, int(port))):
-            page, content_type = get(address)
-            assert 'kafka_topic_partition_current_offset{partition="0",topic="orders"} 0.0\n' in page
-            assert content_type.startswith("text/plain; version=")
-            ok("produce", "-t", "orders", stdin=b"one\n")
-            page, content_type = get(address, "application/openmetrics-text; version=1.0.0")
-            assert 'kafka_topic_partition_current_offset{partition="0",topic="orders"} 1.0\n' in page
-            assert content_type.startswith("application/openmetrics-text; version=1.0.0")
-            process.send_signal(signal.SIGINT)
-            assert process.wait(WAIT_S) == 130
-        assert (stream(process.stdout).read(), stream(process.stderr).read()) == (b"", b"")
-    finally:
-        process.kill()
-        process.communicate()
+    serving.append(process)
+    row = json.loads(stream(process.stdout).readline())
+    address = row.pop("address")
+    assert row == {"store": store()}
+    host, port = address.removeprefix("http://").removesuffix("/metrics").split(":")
+    with socket.create_connection((host, int(port))):
+        page, content_type = get(address)
+        assert 'kafka_topic_partition_current_offset{partition="0",topic="orders"} 0.0\n' in page
+        assert content_type.startswith("text/plain; version=")
+        ok("produce", "-t", "orders", stdin=b"one\n")
+        page, content_type = get(address, "application/openmetrics-text; version=1.0.0")
+        assert 'kafka_topic_partition_current_offset{partition="0",topic="orders"} 1.0\n' in page
+        assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+    assert (stream(process.stdout).read(), stream(process.stderr).read()) == (b"", b"")
 
 
 def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,6 @@ def trips() -> None:
     """A table of Iceberg with a version."""
     ok("topics", "create", "trips", "--column", "id int64", "--set", "table.formats=iceberg")
     ok("tables", "publish", "--apply")
-
-
-@pytest.fixture
-def serving() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes of a test, which end with it."""
-    found: list[subprocess.Popen[bytes]] = []
-    yield found
-    for process in found:
-        process.kill()
-        process.communicate()
 
 
 def get(address: str) -> Any:
@@ -89,9 +78,10 @@ def test_a_store_that_does_not_exist_is_an_error_before_it_listens(folder: Path)
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "fastavro"])
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    modules = ("sparktxn.tables.catalog", "sparktxn.process.webserver", "sparktxn.tableformats.iceberg", f"{missing}.")
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
-        if name.startswith(("sparktxn.tables.catalog", "sparktxn.tableformats.iceberg", f"{missing}.")):
+        if name.startswith(modules):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("tables", "serve", "--port", "0")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import webbrowser
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from sparktxn.cli.servers import server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
-from sparktxn.errors import ConfigurationError
 from sparktxn.process.background import ThreadBackground
 
 __all__ = ["app"]
@@ -42,7 +42,7 @@ def console(
     environment variable, as other users of this machine may see options. --timeout is how long the store may take for
     a page.
     """
-    run = _server()
+    serve = server_of("sparktxn.console.serving", "the console", "console")
     store = session.store()
 
     def started(address: str) -> None:
@@ -51,7 +51,7 @@ def console(
         if browser:
             _open(address)
 
-    run(
+    serve(
         store,
         listen,
         port,
@@ -66,20 +66,3 @@ def _open(address: str) -> None:
     """Open the browser; a machine without one is no error."""
     # Some browsers answer only once they are closed.
     ThreadBackground("txnlog-browser", 1).submit(lambda: webbrowser.open(address))
-
-
-def _server() -> Any:
-    """Return what serves the console, whose packages are an extra.
-
-    Raises:
-        ConfigurationError: they are not installed.
-    """
-    try:
-        # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
-        from sparktxn.console.serving import serve as found
-    except ModuleNotFoundError as missing:
-        package = str(missing.name).partition(".")[0]
-        raise ConfigurationError(
-            f"the console needs the package {package!r}: pip install 'sparktxn[console]'"
-        ) from missing
-    return found

@@ -74,11 +74,7 @@ def copy(
         run=session.run,
         timeout_s=session.job_timeout_s,
     )
-    with session.out.measured("copy: replaying the log", store.log.clock) as meter:
-        if apply and session.out.is_watched:
-            # What is left to copy, for the time that it takes.
-            meter.begin(copied(dry_run=True).size_bytes)
-        report = copied(dry_run=not apply, on_bytes=meter.at)
+    report = session.measured("copy: replaying the log", store, copied, apply=apply)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was copied: add --apply to copy these objects")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from sparktxn.cli.servers import server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
-from sparktxn.errors import ConfigurationError
 
 __all__ = ["app"]
 
@@ -33,7 +33,7 @@ def exporter(
     There is no authentication: whatever reaches the address reads the names of topics, groups and transactional ids.
     --timeout is how long the store may take for a scrape. Default: 10.
     """
-    run = _server()
+    serve = server_of("sparktxn.exporter.scraping", "the exporter", "metrics")
     store = session.store()
     timeout_s = _SCRAPE_TIMEOUT_S if session.given.timeout_s is None else session.given.timeout_s
 
@@ -41,21 +41,4 @@ def exporter(
         session.out.row({"address": address, "store": store.uri})
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
-    run(store, listen, port, timeout_s=timeout_s, on_start=started)
-
-
-def _server() -> Any:
-    """Return what serves the figures, whose package is an extra.
-
-    Raises:
-        ConfigurationError: it is not installed.
-    """
-    try:
-        # Imported late: only this verb needs it.
-        from sparktxn.exporter.scraping import serve as found
-    except ModuleNotFoundError as missing:
-        package = str(missing.name).partition(".")[0]
-        raise ConfigurationError(
-            f"the exporter needs the package {package!r}: pip install 'sparktxn[metrics]'"
-        ) from missing
-    return found
+    serve(store, listen, port, timeout_s=timeout_s, on_start=started)

@@ -164,11 +164,7 @@ def rewrite(
     given = settings_of(settings) | ({"rewrite.topics": ",".join(topics)} if topics else {})
     store = session.store()
     run = partial(maintenance.rewrite, store, given, run=session.run, timeout_s=session.job_timeout_s)
-    with session.out.measured("rewrite: finding small segments", store.log.clock) as meter:
-        if apply and session.out.is_watched:
-            # What is to be merged, for the time that it takes.
-            meter.begin(run(dry_run=True).size_bytes)
-        report = run(dry_run=not apply, on_bytes=meter.at)
+    report = session.measured("rewrite: finding small segments", store, run, apply=apply)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was merged: add --apply to merge these files")

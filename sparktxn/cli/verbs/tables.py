@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from sparktxn.cli import completion
 from sparktxn.cli.output import Row
+from sparktxn.cli.servers import server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
-from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import TableInfo, export_ducklake, list_tables, publish_tables
 
 __all__ = ["app"]
@@ -96,7 +96,7 @@ def serve(
     There is no authentication: whatever reaches the address reads the metadata of all tables. Readers need access of
     their own to the files. --timeout is how long the store may take for a request.
     """
-    run = _server()
+    run = server_of("sparktxn.tables.catalog.server", "the catalog", "catalog")
     store = session.store()
 
     def started(address: str) -> None:
@@ -104,23 +104,6 @@ def serve(
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
     run(store, host, port, timeout_s=session.timeout_s, on_start=started)
-
-
-def _server() -> Any:
-    """Return what serves a catalog, whose packages are an extra.
-
-    Raises:
-        ConfigurationError: they are not installed.
-    """
-    try:
-        # Imported late: only this verb needs it, and loading the server takes longer than most verbs.
-        from sparktxn.tables.catalog.server import serve as found
-    except ModuleNotFoundError as missing:
-        package = str(missing.name).partition(".")[0]
-        raise ConfigurationError(
-            f"the catalog needs the package {package!r}: pip install 'sparktxn[catalog]'"
-        ) from missing
-    return found
 
 
 @verb(

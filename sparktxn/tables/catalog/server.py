@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
-from typing import Final
 
-import uvicorn
-
-from sparktxn.process.listening import address_of, listening
+from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
 from sparktxn.tables.catalog.application import application
 
 __all__ = ["serve"]
-
-_FINISH_S: Final = 5
-"""So long do requests have to be answered once the server ends."""
 
 
 def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_start: Callable[[str], None]) -> None:
@@ -32,17 +25,4 @@ def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_sta
         ConfigurationError: it cannot listen there.
         KeyboardInterrupt: it was interrupted.
     """
-    with closing(listening(host, port, "--host")) as listener:
-        on_start(address_of(host, listener))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                application(store, timeout_s),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=_FINISH_S,
-            )
-        )
-        server.run(sockets=[listener])
+    serve_application(application(store, timeout_s), host, port, "--host", on_start)

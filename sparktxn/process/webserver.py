@@ -1,0 +1,46 @@
+"""A server of HTTP for an application of this process, until it is interrupted. It needs uvicorn, which is an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+import uvicorn
+
+from sparktxn.process.listening import address_of, listening
+
+__all__ = ["serve_application"]
+
+_FINISH_S: Final = 5
+"""So long do requests have to be answered once the server ends."""
+
+
+def serve_application(app: Any, host: str, port: int, option: str, on_start: Callable[[str], None]) -> None:
+    """Serve an application until this process is interrupted; requests then are still answered.
+
+    Args:
+        app: the application, by the interface ASGI.
+        host: the name or address to listen at.
+        port: the port; 0 is any that is free.
+        option: the one that names the host, for the error.
+        on_start: called with the server's address once it listens.
+
+    Raises:
+        ConfigurationError: it cannot listen there.
+        KeyboardInterrupt: it was interrupted.
+    """
+    with closing(listening(host, port, option)) as listener:
+        on_start(address_of(host, listener))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_FINISH_S,
+            )
+        )
+        server.run(sockets=[listener])
