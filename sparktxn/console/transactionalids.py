@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.entryfacts import TransactionChange
-from sparktxn.console.oneatatime import held
+from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.keptup import KeptUp
 from sparktxn.log.log import Log
+from sparktxn.log.views.known import KnownState
 from sparktxn.values.structs import TransactionState, TransactionStatus
 
 __all__ = ["IdsPage", "TransactionalIds"]
@@ -23,17 +24,11 @@ class IdsPage(NamedTuple):
     next_id: str | None
 
 
-class TransactionalIds:
-    """The transactional ids of a log, the open transactions among them, and which id has which producer id.
-
-    Its methods raise what `Known` and `Chronicle` raise.
-    """
+class TransactionalIds(KeptUp):
+    """The transactional ids of a log, the open transactions among them, and which id has which producer id."""
 
     def __init__(self, log: Log, chronicle: Chronicle) -> None:
-        self._log = log
-        self._chronicle = chronicle
-        self._lock = threading.Lock()
-        self._entry = 0
+        super().__init__(log, chronicle)
         self._ordered: list[str] = []
         self._producers: dict[str, int] = {}
         self._owners: dict[int, str] = {}
@@ -44,48 +39,32 @@ class TransactionalIds:
 
     def open(self) -> list[str]:
         """Return the ids with an open transaction, in their order."""
-        with held(self._lock):
-            self._follow()
+        with self.up_to_date():
             return sorted(self._open)
 
     def owner(self, producer_id: int) -> str | None:
         """Return the transactional id that has or had a producer id; None if it has none, or is forgotten."""
-        with held(self._lock):
-            self._follow()
+        with self.up_to_date():
             return self._owners.get(producer_id)
 
     def page(self, start: str, prefix: str, count: int) -> IdsPage:
         """Return `count` ids that begin with `prefix`, from `start` on."""
-        with held(self._lock):
-            self._follow()
+        with self.up_to_date():
             first = bisect_left(self._ordered, max(start, prefix))
             found = [name for name in self._ordered[first : first + count + 1] if name.startswith(prefix)]
         return IdsPage(found[:count], found[count] if len(found) > count else None)
 
-    def _follow(self) -> None:
-        newest = self._log.refresh()
-        if newest == self._entry:
-            return
-        facts = self._chronicle.up_to(newest) if self._entry else ()
-        if not facts or facts[0].entry > self._entry + 1:
-            self._read_all()
-            return
-        for one in facts:
-            if one.entry > self._entry:
-                self._apply(one.transactions)
-        self._entry = newest
+    def _ask(self, state: KnownState) -> Callable[[], None]:
+        return partial(self._keep, state.transactions())
 
-    def _read_all(self) -> None:
-        with self._log.known() as state:
-            entry, records = state.entry, state.transactions()
+    def _keep(self, records: Sequence[TransactionState]) -> None:
         self._producers = {record.transactional_id: record.producer_id for record in records}
         self._ordered = sorted(self._producers)
         self._owners = {record.producer_id: record.transactional_id for record in records}
         self._open = {record.transactional_id for record in records if _is_open(record)}
-        self._entry = entry
 
-    def _apply(self, changes: Iterable[TransactionChange]) -> None:
-        for change in changes:
+    def _apply(self, facts: Sequence[EntryFacts]) -> bool:
+        for change in (change for one in facts for change in one.transactions):
             name = change.transactional_id
             if change.status is None:
                 if name in self._producers:
@@ -101,6 +80,7 @@ class TransactionalIds:
                 self._open.add(name)
             else:
                 self._open.discard(name)
+        return True
 
 
 def _is_open(record: TransactionState) -> bool:
