@@ -75,6 +75,10 @@ class Asked:
             raise WrongRequest(f"{name} is {value[:40]!r}: expected one of {', '.join(allowed)}")
         return value
 
+    def entry(self) -> int | None:
+        """Return the older entry that a view is asked for at: the field `entry`, else the slider `at`."""
+        return self.number("entry" if self.has("entry") else "at")
+
     def flag(self, name: str) -> bool:
         """Return whether a box is ticked."""
         return self.choice(name, ("0", "1"), "0") == "1"

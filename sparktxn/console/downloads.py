@@ -70,11 +70,11 @@ def download(source: Source, asked: Asked, name: str) -> Download:
     if source.hide_values:
         raise Hidden("values are hidden by this console (--hide-values): records cannot be downloaded")
     kind = asked.choice("format", FORMATS, "jsonl")
-    view = source.topic_view(name, asked.number("entry") if asked.has("entry") else asked.number("at"))
+    view = source.topic_view(name, asked.entry())
     topic = view.topics[name]
     partition = asked.number("partition", most=topic.partition_count - 1)
     start = asked.number("offset", 0) or 0
-    wanted = RecordFilter(asked.text("key"), asked.text("header"), asked.text("text"))
+    wanted = RecordFilter.asked(asked)
     numbers = range(topic.partition_count) if partition is None else [partition]
     schema = output_schema(topic.schema)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparktxn.log.keep.runs import is_rewritten, not_rewritten
+from sparktxn.log.keep.runs import sizes_of
 from sparktxn.log.views.readview import PartitionView, ReadView
 
 __all__ = ["SMALL_FILE_BYTES", "Figures", "partition_figures", "topic_figures"]
@@ -39,33 +39,27 @@ class Figures(NamedTuple):
 
     def plus(self, other: Figures) -> Figures:
         """Return the sums."""
-        return Figures(*(one + two for one, two in zip(self, other, strict=True)))
+        return Figures(
+            self.offsets + other.offsets,
+            self.segments + other.segments,
+            self.size_bytes + other.size_bytes,
+            self.behind + other.behind,
+        )
 
 
 def partition_figures(view: PartitionView) -> Figures:
     """Return what one partition has."""
     segments = size_bytes = 0
-    for run in view.sealed:
-        if not view.rewritten or not is_rewritten(run, view.rewritten):
-            segments += run.segment_count
-            size_bytes += run.size_bytes
-    for segment in not_rewritten(view.segments, view.rewritten) if view.rewritten else view.segments:
-        segments += 1
-        size_bytes += segment.file_share_bytes
-    for rewritten in view.rewritten:
-        segments += rewritten.run.segment_count
-        size_bytes += rewritten.run.size_bytes
+    for count, bytes_, _ in sizes_of(view.sealed, view.segments, view.rewritten):
+        segments += count
+        size_bytes += bytes_
     offsets = view.log_end_offset - view.log_start_offset
     return Figures(offsets, segments, size_bytes, view.log_end_offset - view.last_stable_offset)
 
 
 def topic_figures(view: ReadView) -> dict[str, Figures]:
     """Return what each topic of a view has, by name."""
-    found: dict[str, list[int]] = {name: [0, 0, 0, 0] for name in view.topics}
+    found = dict.fromkeys(view.topics, Figures())
     for (name, _), partition in view.partitions.items():
-        sums, figures = found[name], partition_figures(partition)
-        sums[0] += figures.offsets
-        sums[1] += figures.segments
-        sums[2] += figures.size_bytes
-        sums[3] += figures.behind
-    return {name: Figures(*sums) for name, sums in found.items()}
+        found[name] = found[name].plus(partition_figures(partition))
+    return found

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn.console.asked import Asked
 from sparktxn.console.entryfacts import EntryFacts
 from sparktxn.console.shownstore import Source
 from sparktxn.log.views.readview import ReadView
@@ -46,6 +47,11 @@ class RecordFilter(NamedTuple):
     key: str = ""
     header: str = ""
     text: str = ""
+
+    @classmethod
+    def asked(cls, asked: Asked) -> RecordFilter:
+        """Return the filter that a request asks for."""
+        return cls(asked.text("key"), asked.text("header"), asked.text("text"))
 
     @property
     def is_empty(self) -> bool:

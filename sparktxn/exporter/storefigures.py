@@ -16,7 +16,7 @@ from sparktxn.errors import ViewExpired
 from sparktxn.exporter.families import Figures
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX
-from sparktxn.log.keep.runs import is_rewritten, not_rewritten
+from sparktxn.log.keep.runs import sizes_of
 from sparktxn.log.log import Log
 from sparktxn.log.views.entrysummary import summaries
 from sparktxn.log.views.wholestate import Snapshot
@@ -189,20 +189,13 @@ def _read_files(snapshot: Snapshot, figures: Figures) -> None:
 def _files_of(located: PartitionSegments) -> tuple[int, int]:
     """Return about how many bytes a partition's segments have, and how many of them are small.
 
-    No manifest is read: the segments of a sealed run count as small if they are so on average. What a rewrite has made
-    is not small.
+    The segments of a sealed run count as small if they are so on average. What a rewrite has made is not small.
     """
-    size_bytes = sum(each.run.size_bytes for each in located.rewritten)
-    small = 0
-    for run in located.sealed:
-        if is_rewritten(run, located.rewritten):
-            continue
-        size_bytes += run.size_bytes
-        if run.size_bytes < _SMALL_BYTES * run.segment_count:
-            small += run.segment_count
-    for segment in not_rewritten(located.segments, located.rewritten):
-        size_bytes += segment.size_bytes
-        small += segment.size_bytes < _SMALL_BYTES
+    size_bytes = small = 0
+    for count, bytes_, is_made in sizes_of(located.sealed, located.segments, located.rewritten):
+        size_bytes += bytes_
+        if not is_made and bytes_ < _SMALL_BYTES * count:
+            small += count
     return size_bytes, small
 
 

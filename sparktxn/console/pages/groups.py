@@ -48,11 +48,11 @@ def group_rows(source: Source, view: ReadView, group_ids: Iterable[str]) -> list
         lag, topics, partitions = 0, set(), 0
         for (topic_id, partition), offset in source.groups.of(group_id).items():
             name = names.get(topic_id)
-            found = None if name is None else view.partitions.get((name, partition))
-            if found is not None:
+            behind = None if name is None else _lag(view, name, partition, offset)
+            if behind is not None:
                 topics.add(name)
                 partitions += 1
-                lag += max(0, found.last_stable_offset - offset)
+                lag += behind
         rows.append(
             {
                 "group_id": group_id,

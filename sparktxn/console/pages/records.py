@@ -28,11 +28,11 @@ def records(source: Source, asked: Asked, name: str) -> Page:
     With it, the records from `offset` or `time` on, or the last ones. `entry` chooses an older view; `key`, `header`
     and `text` filter.
     """
-    entry = asked.number("entry") if asked.has("entry") else asked.number("at")
+    entry = asked.entry()
     view = source.topic_view(name, entry)
     topic = view.topics[name]
-    wanted = RecordFilter(asked.text("key"), asked.text("header"), asked.text("text"))
-    if source.hide_values and not wanted.is_empty:
+    wanted = RecordFilter.asked(asked)
+    if source.hide_values:
         # What a filter finds says what a value is.
         wanted = RecordFilter()
     partition = asked.number("partition", most=topic.partition_count - 1)

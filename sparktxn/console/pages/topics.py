@@ -47,7 +47,7 @@ def topics(source: Source, asked: Asked) -> Page:
 def topic(source: Source, asked: Asked, name: str) -> Page:
     """Return one topic; `entry` or `at` choose an older entry, `start` the first partition of the page."""
     newest = source.view().entry
-    entry = asked.number("entry") if asked.has("entry") else asked.number("at")
+    entry = asked.entry()
     view = source.topic_view(name, entry)
     found = view.topics[name]
     start = asked.number("start", 0) or 0

@@ -16,6 +16,7 @@ from sparktxn.format import commands as c
 from sparktxn.log.follow.tail import commands_of
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
+from sparktxn.log.write.timeouts import overdue
 
 __all__ = ["open_rows", "transaction", "transactional_ids", "transactions"]
 
@@ -112,7 +113,7 @@ def open_rows(source: Source, newest: int) -> list[dict[str, Any]]:
                 "began_timestamp_ms": record.start_timestamp_ms,
                 "age_ms": max(0, now_ms - record.start_timestamp_ms),
                 "timeout_ms": record.timeout_ms,
-                "overdue": record.prepared is None and now_ms - record.start_timestamp_ms > record.timeout_ms,
+                "overdue": bool(overdue([record], lambda one: (now_ms - one.start_timestamp_ms, 0))),
                 "prepared": record.prepared is not None,
                 "partitions": len(record.partitions),
                 "groups": sorted({group_id for group_id, _, _ in record.offsets}),

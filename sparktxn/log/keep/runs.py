@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from math import inf
 from threading import Lock
 from typing import Final
@@ -22,7 +22,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
 __all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
-__all__ += ["segments_of"]
+__all__ += ["segments_of", "sizes_of"]
 
 _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_BYTES: Final = 700
@@ -181,6 +181,22 @@ def current_segments(
     segments = [segment for run in runs for segment in segments_of(objects, folder, [run], cache=cache)[0]]
     current = not_rewritten([*segments, *located.segments], located.rewritten)
     return current + rewritten_segments_of(objects, folder, rewritten, cache=cache)
+
+
+def sizes_of(
+    sealed: Iterable[ManifestRef], segments: Iterable[SegmentRef], rewritten: Sequence[RewrittenRange]
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield how many current segments there are, with how many bytes, and whether a rewrite has made them.
+
+    No manifest is read, so those of a run or of a rewrite are together; others come one by one.
+    """
+    for run in sealed:
+        if not rewritten or not is_rewritten(run, rewritten):
+            yield run.segment_count, run.size_bytes, False
+    for segment in not_rewritten(segments, rewritten) if rewritten else segments:
+        yield 1, segment.file_share_bytes, False
+    for each in rewritten:
+        yield each.run.segment_count, each.run.size_bytes, True
 
 
 def _ending_after(rewritten: Sequence[RewrittenRange], offset: int) -> RewrittenRange | None:
