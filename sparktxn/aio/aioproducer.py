@@ -12,6 +12,7 @@ from sparktxn.aio.calls import AIOClient, awaited
 from sparktxn.errors import KafkaError, KafkaException
 from sparktxn.kafka.message import Message
 from sparktxn.producer import Producer
+from sparktxn.values import arguments
 
 __all__ = ["AIOProducer"]
 
@@ -48,6 +49,8 @@ class AIOProducer(AIOClient[Producer]):
             RuntimeError: no loop is running.
             ConfigurationError, StoreNotFound: see `Producer`.
         """
+        arguments.integer("batch_size", batch_size, 1)
+        arguments.timeout_s("buffer_timeout", buffer_timeout)
         super().__init__(Producer, producer_conf, max_workers, executor)
         self._waiting: set[asyncio.Future[Message]] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -117,6 +120,10 @@ class AIOProducer(AIOClient[Producer]):
         """Deliver reports: the producer has no thread that does."""
         while self._waiting and not self._closed:
             await self._threads.run(partial(self._client.poll, _POLL_S))
+
+    async def _at_rest(self) -> None:
+        if self._polling is not None:
+            await asyncio.wait([self._polling])
 
     abort_transaction = awaited(Producer.abort_transaction)
     begin_transaction = awaited(Producer.begin_transaction)

@@ -72,7 +72,7 @@ class AIOClient(Generic[C]):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._threads = _Threads(max_workers, executor)
-        self._client = make(_settings_on_loop(config, self._loop))
+        self._client = make(_settings_on_loop(f"{self._kind}_conf", config, self._loop))
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -95,9 +95,13 @@ class AIOClient(Generic[C]):
             return
         self._closed = True
         try:
+            await self._at_rest()
             await self._threads.run(self._client.close)
         finally:
             await asyncio.to_thread(self._threads.close)
+
+    async def _at_rest(self) -> None:
+        """Wait for what this client does by itself, which ends once it is closed."""
 
 
 def awaited(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -123,9 +127,9 @@ def on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., Awaitable[A
     return call
 
 
-def _settings_on_loop(config: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
-    """Return settings whose callbacks run on the loop."""
-    given = arguments.mapping("config", config)
+def _settings_on_loop(name: str, config: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    """Return the settings of argument `name`, whose callbacks run on the loop."""
+    given = arguments.mapping(name, config)
     return {
         name: on_loop(loop, value) if name in _CALLBACKS and callable(value) else value for name, value in given.items()
     }

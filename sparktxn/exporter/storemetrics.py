@@ -16,6 +16,7 @@ from sparktxn.exporter.families import FAMILIES, Figures
 from sparktxn.exporter.storefigures import StoreFigures
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
+from sparktxn.values import arguments
 
 __all__ = ["StoreMetrics"]
 
@@ -26,12 +27,15 @@ class StoreMetrics(Collector):
     Args:
         store: the store; it must stay open.
         timeout_s: how long the store may take for a scrape; None is no limit.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is something else.
     """
 
     def __init__(self, store: Store, timeout_s: float | None = 10.0) -> None:
-        self._log = store.log
+        self._log = arguments.instance("store", store, Store).log
         self._figures = StoreFigures(store)
-        self._timeout_s = timeout_s
+        self._timeout_s = arguments.timeout_s("timeout_s", timeout_s)
         self.registry = CollectorRegistry()
         """Has these figures alone; others may be registered in it."""
         self.registry.register(self)
@@ -42,7 +46,7 @@ class StoreMetrics(Collector):
         `accept` is the request's header of that name: it chooses between Prometheus' text and OpenMetrics. The store is
         read on the caller's thread.
         """
-        encode, content_type = choose_encoder(accept or "")
+        encode, content_type = choose_encoder(arguments.text_or_none("accept", accept) or "")
         return encode(self.registry), content_type
 
     def wsgi(self) -> Callable[..., Iterable[bytes]]:

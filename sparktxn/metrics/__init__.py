@@ -35,6 +35,7 @@ def register(registry: CollectorRegistry | None = None) -> None:
 
     Raises:
         ConfigurationError: prometheus_client is not installed.
+        TypeError: `registry` is none.
         ValueError: the registry has them already.
     """
     # Imported late: most processes have no use for it.
@@ -51,6 +52,7 @@ def trace(tracer_provider: Any = None) -> None:
 
     Raises:
         ConfigurationError: opentelemetry-api is not installed.
+        TypeError: `tracer_provider` is none.
     """
     from sparktxn.metrics.tracing import tracer_of
 

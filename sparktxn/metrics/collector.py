@@ -7,6 +7,7 @@ from typing import Any
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.metrics.process import FAMILIES, PROCESS, Family
+from sparktxn.values import arguments
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
@@ -36,7 +37,8 @@ class _ProcessCollector(Collector):
 
 def register_with(registry: CollectorRegistry | None) -> None:
     """Do what `sparktxn.metrics.register` does."""
-    (REGISTRY if registry is None else registry).register(_ProcessCollector())
+    wanted = REGISTRY if registry is None else arguments.instance("registry", registry, CollectorRegistry)
+    wanted.register(_ProcessCollector())
 
 
 def _metric(name: str, family: Family, figures: dict[str, dict[tuple[str, ...], float]]) -> Metric:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparktxn.errors import ConfigurationError
+from sparktxn.values import arguments
 
 try:
     from opentelemetry import trace
@@ -16,4 +17,6 @@ __all__ = ["tracer_of"]
 
 def tracer_of(tracer_provider: Any) -> Any:
     """Return the tracer of this package, of the provider that is set globally if it is None."""
+    if tracer_provider is not None:
+        arguments.instance("tracer_provider", tracer_provider, trace.TracerProvider)
     return trace.get_tracer("sparktxn", tracer_provider=tracer_provider)

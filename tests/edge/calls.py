@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from opentelemetry.trace import NoOpTracerProvider
+from prometheus_client import CollectorRegistry
 
 import sparktxn
 import sparktxn.admin
+import sparktxn.aio
 import sparktxn.halfmessage
 import sparktxn.maintenance
+import sparktxn.metrics
 import sparktxn.transfer
 from sparktxn import (
     ConsumerGroupMetadata,
@@ -39,6 +45,7 @@ from sparktxn.admin import (
     OffsetSpec,
     TopicCollection,
 )
+from sparktxn.exporter import storemetrics
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.kafka import unsupported
 from sparktxn.maintenance import (
@@ -66,6 +73,7 @@ from sparktxn.maintenance import (
     vacuum,
     verify,
 )
+from sparktxn.metrics.process import PROCESS
 from sparktxn.store import TableSelection
 from sparktxn.transfer import export_topic, import_files, import_from_store, import_topic
 from sparktxn.values.arguments import Checked
@@ -73,7 +81,10 @@ from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "REJECTS", "Call", "name_of", "public_calls"]
 
-MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.transfer, sparktxn.halfmessage, rocketmq5)
+MODULES: Final = (
+    *(sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.transfer, sparktxn.halfmessage, rocketmq5),
+    *(sparktxn.aio, sparktxn.metrics, storemetrics),
+)
 _folder = tempfile.TemporaryDirectory(prefix="edge-")
 """What exports write; it is deleted with the process."""
 REJECTS: Final = "reject.transaction.message"
@@ -130,6 +141,53 @@ def _waiting(world: World) -> Any:
 
 def _new(kind: Callable[..., Any], **arguments: Callable[[], Any]) -> Call:
     return Call(lambda _: kind, lambda _: {name: make() for name, make in arguments.items()})
+
+
+def _in_loop(call: Callable[..., Coroutine[Any, Any, Any]], arguments: Callable[[World], dict[str, Any]]) -> Call:
+    return Call(lambda world: lambda **given: asyncio.run(call(world, **given)), arguments)
+
+
+async def _made(kind: Callable[..., Any], _: World, **given: Any) -> None:
+    await kind(**given).close()
+
+
+async def _read(method: str, world: World, **given: Any) -> Any:
+    settings = {**world.settings, "group.id": world.name("group"), "auto.offset.reset": "earliest"}
+    async with sparktxn.aio.AIOConsumer(settings) as consumer:
+        await consumer.assign([TopicPartition("t", 0, 0)])
+        return await getattr(consumer, method)(**given)
+
+
+async def _sent(world: World, **given: Any) -> Any:
+    async with sparktxn.aio.AIOProducer(world.settings) as producer:
+        delivered = await producer.produce(**given)
+        await producer.flush()
+        return await delivered
+
+
+def _traced(world: World) -> Callable[..., Any]:
+    world.later(partial(setattr, PROCESS, "tracer", None))
+    return sparktxn.metrics.trace
+
+
+PUBLIC: Final = (sparktxn.Producer, sparktxn.Consumer)
+"""Classes whose methods another public class has too: they are called once."""
+
+
+def _methods(kind: type) -> Iterator[str]:
+    for name in dir(kind):
+        plain = inspect.getattr_static(kind, name)
+        is_method = inspect.isfunction(plain) or isinstance(plain, classmethod | staticmethod)
+        of_base = any(inspect.getattr_static(base, name, None) is plain for base in kind.__bases__ if base in PUBLIC)
+        if is_method and not name.startswith("_") and not of_base:
+            yield name
+
+
+_ASYNC: Final[dict[type, tuple[str, ...]]] = {
+    sparktxn.aio.AIOProducer: ("produce",),
+    sparktxn.aio.AIOConsumer: ("poll", "consume", "subscribe"),
+}
+"""Classes of clients for asyncio, and which methods they have of their own."""
 
 
 def _serializing(world: World) -> Any:
@@ -406,6 +464,22 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "Producer.close": _in_transaction("close", timeout=lambda: 5.0),
     # the consumer
+    # for asyncio
+    "AIOProducer": _in_loop(partial(_made, sparktxn.aio.AIOProducer), lambda world: {"producer_conf": world.settings, "max_workers": 2, "executor": None, "batch_size": 1, "buffer_timeout": 1.0}),
+    "AIOProducer.produce": _in_loop(_sent, lambda _: {"topic": "t", "value": b"v", "key": b"k"}),
+    "AIOConsumer": _in_loop(partial(_made, sparktxn.aio.AIOConsumer), lambda world: {"consumer_conf": {**world.settings, "group.id": "g"}, "max_workers": 2, "executor": None}),
+    "AIOConsumer.poll": _in_loop(partial(_read, "poll"), lambda _: {"timeout": _T}),
+    "AIOConsumer.consume": _in_loop(partial(_read, "consume"), lambda _: {"num_messages": 1, "timeout": _T}),
+    "AIOConsumer.subscribe": _in_loop(partial(_read, "subscribe"), lambda _: {"topics": ["t"], "on_assign": None, "on_revoke": None, "on_lost": None}),
+    # figures
+    "register": _new(sparktxn.metrics.register, registry=CollectorRegistry),
+    "trace": Call(_traced, lambda _: {"tracer_provider": NoOpTracerProvider()}),
+    "figures": _new(sparktxn.metrics.figures),
+    "StoreMetrics": Call(lambda _: storemetrics.StoreMetrics, lambda world: {"store": world.store, "timeout_s": 5.0}),
+    "StoreMetrics.page": Call(lambda world: storemetrics.StoreMetrics(world.store).page, lambda _: {"accept": "text/plain"}),
+    "StoreMetrics.wsgi": Call(lambda world: storemetrics.StoreMetrics(world.store).wsgi, _none),
+    "StoreMetrics.describe": Call(lambda world: storemetrics.StoreMetrics(world.store).describe, _none),
+    "StoreMetrics.collect": Call(lambda world: storemetrics.StoreMetrics(world.store).collect, _none),
     "Consumer": Call(_client("Consumer"), lambda world: {"config": {**world.settings, "group.id": "g"}}),
     "Consumer.poll": _consumer("poll", timeout=lambda: _T),
     "Consumer.consume": _consumer("consume", num_messages=lambda: 1, timeout=lambda: _T),
@@ -642,6 +716,13 @@ NOT_CALLED: Final = {
     **dict.fromkeys(("rocketmq4.MessageQueue", "rocketmq4.SendResult", "rocketmq4.TransactionSendResult"), "an answer"),
     **dict.fromkeys(("rocketmq5.MessageQueue", "rocketmq5.SendReceipt"), "an answer"),
     **dict.fromkeys(("rocketmq5.Producer.recall_message", "rocketmq5.Producer.recall_message_async"), "refused always"),
+    **{
+        f"{kind.__name__}.{name}": f"awaits that of {kind.__name__.removeprefix('AIO')}"
+        for kind, own in _ASYNC.items()
+        for name in _methods(kind)
+        if name not in own
+    },
+    "Family": "an answer",
     "CopyTask": "made by copy_store",
     "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
     "CopyReport": "an answer",
@@ -712,10 +793,6 @@ NOT_CALLED: Final = {
 """Public names without a call, and why."""
 
 
-PUBLIC: Final = (sparktxn.Producer, sparktxn.Consumer)
-"""Classes whose methods another public class has too: they are called once."""
-
-
 def public_calls() -> Iterator[str]:
     """The public functions, constructors and methods of the packages, by introspection."""
     seen = set()
@@ -734,15 +811,6 @@ def public_calls() -> Iterator[str]:
                     yield from (f"{name}.{method}" for method in _methods(found))
             elif inspect.isfunction(found):
                 yield name
-
-
-def _methods(kind: type) -> Iterator[str]:
-    for name in dir(kind):
-        plain = inspect.getattr_static(kind, name)
-        is_method = inspect.isfunction(plain) or isinstance(plain, classmethod | staticmethod)
-        of_base = any(inspect.getattr_static(base, name, None) is plain for base in kind.__bases__ if base in PUBLIC)
-        if is_method and not name.startswith("_") and not of_base:
-            yield name
 
 
 def checked_classes() -> Iterator[type]:

@@ -37,6 +37,10 @@ ERROR_CHARACTERS_MAX: Final = 5_000
 _ALSO_NAMED: Final = {
     "batch": ("column", "batch"),
     "config": ("setting", "config", "option", "store URI", "No such configuration property", "must be configured"),
+    **dict.fromkeys(
+        ("producer_conf", "consumer_conf"),
+        ("setting", "option", "store URI", "No such configuration property", "must be configured"),
+    ),
     "store": ("setting", "No such configuration property", "must be configured"),
     "options": ("setting", "option", "storage."),
     "source_options": ("setting", "option", "storage."),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from sparktxn import Consumer, KafkaException, Store, TopicPartition
+from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.aio import AIOConsumer, AIOProducer
 from tests.each import each
 from tests.world import next_number
@@ -217,3 +219,25 @@ def test_a_users_executor_is_used_and_left_open(store: str) -> None:
 def test_a_client_is_made_inside_a_loop(store: str) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         AIOConsumer({"bootstrap.servers": store, "group.id": "g"})
+
+
+def test_a_producer_that_is_closed_while_it_polls_leaves_no_error(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own polls for reports have ended before: asyncio told of an exception that nothing had retrieved."""
+    poll = Producer.poll
+
+    def late(self: Producer, timeout: float | None = -1) -> int:
+        time.sleep(0.3)
+        return poll(self, timeout)
+
+    monkeypatch.setattr(Producer, "poll", late)
+
+    async def body(_: AIOProducer, __: AIOConsumer) -> None:
+        async with AIOProducer({"bootstrap.servers": store}) as producer:
+            delivered = await producer.produce("orders", b"v")
+            await asyncio.sleep(0)
+        assert (await delivered).value() == b"v"
+        await asyncio.sleep(0.5)
+        del producer
+        gc.collect()
+
+    run(store, body)
