@@ -222,7 +222,7 @@ def test_a_client_is_made_inside_a_loop(store: str) -> None:
 
 
 def test_a_producer_that_is_closed_while_it_polls_leaves_no_error(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own polls for reports have ended before: asyncio told of an exception that nothing had retrieved."""
+    """Its own polls for reports have ended before: asyncio reported an exception that nothing had retrieved."""
     poll = Producer.poll
 
     def late(self: Producer, timeout: float | None = -1) -> int:
