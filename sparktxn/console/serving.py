@@ -10,6 +10,7 @@ from sparktxn.console.shownstore import Source
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
+from sparktxn.values import arguments
 
 __all__ = ["check_access", "serve"]
 
@@ -20,7 +21,7 @@ def check_access(host: str, token: str | None) -> None:
     Raises:
         ConfigurationError: it is not so.
     """
-    if token is not None and len(token) < TOKEN_CHARACTERS_MIN:
+    if token is not None and len(arguments.text("token", token, secret=True)) < TOKEN_CHARACTERS_MIN:
         raise ConfigurationError(
             f"the token has {len(token)} characters: expected at least {TOKEN_CHARACTERS_MIN}, such as the output of "
             f"openssl rand -hex 16"

@@ -18,15 +18,17 @@ def listening(host: str, port: int, option: str) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name that is no text, or too long for a name of a machine
         raise ConfigurationError(
             f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port with --port, or an "
             f"address of this machine with {option}"
         ) from error
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
     """Return what the system says, without the address that Python adds to it."""
+    if isinstance(error, UnicodeError):
+        return "no machine has this name"
     return (error.strerror or str(error)).partition(" (while ")[0]
 
 

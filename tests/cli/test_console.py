@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -94,6 +95,25 @@ def test_other_machines_are_refused_without_a_token(ended_at_once: list[str]) ->
     done = txnlog("console", "--listen", "0.0.0.0", "--no-browser", "--token", "short")
     assert (done.code, "expected at least 16" in done.err) == (2, True)
     ok("console", "--listen", "0.0.0.0", "--no-browser", "--token", TOKEN)
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"\xff"), "a" * 70, "a..b"])
+@pytest.mark.parametrize(
+    "server", [("console", "--no-browser", "--token", TOKEN, "--listen"), ("exporter", "--listen")]
+)
+def test_a_name_that_no_machine_has_is_an_error_of_one_line(server: tuple[str, ...], name: str) -> None:
+    done = txnlog(*server, name, "--port", "0")
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.startswith("txnlog: cannot listen at port 0 of ")
+    assert done.err.endswith(": choose another port with --port, or an address of this machine with --listen\n")
+
+
+def test_a_token_that_is_no_text_is_an_error_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = os.fsdecode(b"\xff" * 20)
+    monkeypatch.setenv("TXNLOG_CONSOLE_TOKEN", token)
+    done = txnlog("console", "--no-browser", "--port", "0")
+    assert (done.code, done.out) == (2, b"")
+    assert done.err == "txnlog: token has half of a surrogate pair at position 0: expected text that UTF-8 can hold\n"
 
 
 def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
