@@ -20,8 +20,8 @@ PARTITION_FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{
 _SUCCESS: Final = "_SUCCESS"
 
 
-def exported_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that an export has written, in the order of partitions and of names.
+def exported_files(folder: Path) -> dict[int, list[Path]]:
+    """Return the files of a folder that an export has written, by partition and in the order of names.
 
     Raises:
         ConfigurationError: it is no export, or is not whole, or there is something else in it.
@@ -43,7 +43,7 @@ def exported_files(folder: Path) -> list[Path]:
                 "give its files one by one"
             )
         numbers[path] = int(named[1])
-    return [file for path in sorted(numbers, key=lambda path: numbers[path]) for file in sorted(path.iterdir())]
+    return {numbers[path]: sorted(path.iterdir()) for path in sorted(numbers, key=lambda path: numbers[path])}
 
 
 class ExportFolder:

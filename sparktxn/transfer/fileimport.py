@@ -126,7 +126,8 @@ def import_files(
         on_progress: called now and then.
 
     Raises:
-        ConfigurationError: an argument is wrong, or a folder is no whole export. Or a file is not what its name says,
+        ConfigurationError: an argument is wrong, or a folder is no whole export, or has partitions that the topic does
+            not have. Or a file is not what its name says,
             or its columns are not the topic's.
             Files before it are imported.
         CommandRefused: the topic does not exist, or a record is too large.
@@ -136,7 +137,7 @@ def import_files(
     """
     arguments.instance("store", store, Store)
     topic = arguments.identifier("topic", topic)
-    paths = _paths(files)
+    paths, exported_partitions = _paths(files)
     names = {
         arguments.text("columns", theirs): arguments.text("columns", mine)
         for mine, theirs in arguments.mapping("columns", columns).items()
@@ -150,6 +151,11 @@ def import_files(
     for path in paths:
         check_suffix(path)
     known = store.view([topic]).topics[topic]
+    if keep_partitions and exported_partitions > known.partition_count:
+        raise ConfigurationError(
+            f"the export has partition {exported_partitions - 1}: topic {topic!r} has partitions 0 to "
+            f"{known.partition_count - 1}: give it more, or choose partitions by key (keep_partitions=False, --by-key)"
+        )
     importing = _Importing(store, known, names, other_columns, keep_partitions=keep_partitions)
     return ImportReport(
         dry_run=dry_run,
@@ -158,11 +164,21 @@ def import_files(
     )
 
 
-def _paths(files: object) -> list[Path]:
+def _paths(files: object) -> tuple[list[Path], int]:
+    """Return all files, and how many partitions a topic needs to keep those of exported folders."""
     if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Sequence):
         raise TypeError(f"files is {arguments.described(files)}: expected a list of paths")
     paths = [Path(arguments.path("files", file)) for file in files]
-    return [file for path in paths for file in (exported_files(path) if path.is_dir() else [path])]
+    found: list[Path] = []
+    partition_count = 0
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        exported = exported_files(path)
+        found += [file for partition in exported.values() for file in partition]
+        partition_count = max([partition_count, *(number + 1 for number in exported)])
+    return found, partition_count
 
 
 class _Importing:

@@ -55,8 +55,26 @@ def test_the_folder_of_an_export_stands_for_its_files_in_order(shop: Store, targ
         (tmp_path / "many" / f"partition={number}").mkdir(parents=True)
         (tmp_path / "many" / f"partition={number}" / "a.csv").write_text("key\nk\n")
     (tmp_path / "many" / "_SUCCESS").touch()
-    found = import_files(target, "orders", [str(tmp_path / "many")], dry_run=True)
+    target.create_topic("many", 11)
+    found = import_files(target, "many", [str(tmp_path / "many")], dry_run=True)
     assert [Path(one.file).parent.name for one in found.files] == ["partition=2", "partition=10"]
+
+
+def test_an_export_of_more_partitions_is_refused_before_a_file_is_imported(
+    shop: Store, target: Store, tmp_path: Path
+) -> None:
+    """The files of its first partitions were imported, and then it was refused; a dry run said nothing."""
+    target.create_topic("one", 1)
+    export_topic(shop, "orders", tmp_path / "out")
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match=r"the export has partition \d: topic 'one' has partitions 0 to 0"):
+            import_files(target, "one", [tmp_path / "out"], dry_run=dry_run)
+    assert shown(target, "one") == []
+    report = import_files(target, "one", [tmp_path / "out"], keep_partitions=False)
+    assert sum(one.records or 0 for one in report.files) == 11
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_SUCCESS").touch()
+    assert import_files(target, "one", [tmp_path / "empty"]).files == ()
 
 
 @pytest.mark.parametrize(
