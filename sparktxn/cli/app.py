@@ -47,6 +47,7 @@ VERBS: Final = {
     "versions.",
     "console": "Show the store in the browser: topics and records, transactions, groups, the log and files.",
     "exporter": "Serve the figures of a store to Prometheus, until it is ended.",
+    "gateway": "Serve Kafka's clients from a store, until it is ended.",
     "sweep": "End transactions and memberships of groups that have timed out; forget what is idle.",
     "bench": "Measure commits per second, their latency, and megabytes per second of uploads and reads.",
 }

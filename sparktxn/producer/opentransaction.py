@@ -6,7 +6,7 @@ anything else is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from sparktxn.errors import (
     StoreUnavailable,
 )
 from sparktxn.format.commands import (
+    AddOffsetsToTxn,
     AddPartitionsToTxn,
     Command,
     CommandResult,
@@ -103,6 +104,23 @@ class OpenTransaction:
     def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[TopicIdPartition, OffsetToCommit]) -> None:
         """Add offsets of a consumer of a group, by (topic id, partition); they leave with what is published next."""
         self._offsets = _with_offsets(self._offsets, group, offsets)
+
+    def forget_offsets(self) -> None:
+        """Drop the offsets that no list has named yet."""
+        self._offsets = {}
+
+    def register(self, partitions: Collection[TopicIdPartition], group_id: str = "") -> None:
+        """Publish that the transaction is open, with `partitions`, and offsets of a group, to come."""
+        identity = self._identity()
+        commands: list[Command] = []
+        if partitions:
+            commands.append(AddPartitionsToTxn(*identity.names(), partitions=tuple(sorted(partitions))))
+        if group_id:
+            commands.append(AddOffsetsToTxn(*identity.names(), group_id))
+        with self._in_delivery_time():
+            self._resolve_before(None)
+            self.outbox.publish(Operation.PUBLISH, (), commands, identity)
+            self._resolve_published()
 
     def expect(self, where: TopicIdPartition, log_end_offset: int) -> int:
         """Return where the partition must end when the transaction commits: `log_end_offset`, or what was said first.

@@ -75,6 +75,10 @@ class TransactionWriter:
         self.identity = identity
         self._sequences = dict(sequences)
 
+    def continue_at(self, where: TopicIdPartition, sequence: int) -> None:
+        """Go on at `sequence` in a partition to which this writer has sent nothing under its identity."""
+        self._sequences.setdefault(where, sequence)
+
     def initialise(
         self,
         *,

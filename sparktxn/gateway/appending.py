@@ -1,0 +1,252 @@
+"""Records outside transactions: what all connections have sent goes into one entry, and each batch is stored once.
+
+A batch of an idempotent producer keeps the producer's own id, epoch and sequence. So the log finds what was sent
+twice, through whichever gateway (PROTOCOL.md, "Producers"). Batches of others are this process's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUnknown
+from sparktxn.log.log import Log
+from sparktxn.process.background import start_thread
+from sparktxn.process.clock import Deadline
+from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn.stage.transaction import NO_IDENTITY, TransactionWriter
+from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
+from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.structs import ProducerIdAndEpoch
+
+__all__ = ["Appended", "Appends"]
+
+_WRITERS_MAX: Final = 10_000
+"""How many producers' writers are kept: one that is dropped is made again, and the log knows its sequences."""
+_RENEWED_BY: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+
+
+class Appended(NamedTuple):
+    """Where a batch is: the offset of its first record, or -1 if that is not known any more, and its entry's time."""
+
+    base_offset: int
+    timestamp_ms: int
+
+
+class _Waiting(NamedTuple):
+    segment: PendingSegment
+    identity: ProducerIdAndEpoch
+    base_sequence: int
+    outcome: Future[Appended]
+
+    def staged(self) -> StagedSegment:
+        """Return the segment, which is uploaded or carried by the list."""
+        assert self.segment.staged is not None
+        return self.segment.staged
+
+    def fail(self, error: KafkaException) -> None:
+        """End it with an error, unless it has ended."""
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+
+class Appends:
+    """Gathers batches for `linger_s`, and appends them in rounds on a thread of its own."""
+
+    def __init__(self, log: Log, *, linger_s: float, timeout_s: float) -> None:
+        self._log = log
+        self._uploads = Uploads.of(log)
+        self._linger_s = linger_s
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._closed = False
+        self._writers: dict[ProducerIdAndEpoch, TransactionWriter] = {}
+        self._thread = start_thread(
+            "sparktxn-gateway-appends", self._serve, finish=self._finish, give_up=self._finish, ends_first=True
+        )
+
+    def add(
+        self,
+        topic: StageTopic,
+        partition: int,
+        records: pa.Table,
+        identity: ProducerIdAndEpoch = NO_IDENTITY,
+        base_sequence: int = -1,
+    ) -> Future[Appended]:
+        """Queue a batch for a partition; its outcome is known once its entry is stored, or refused.
+
+        A large one is uploaded at once. The future raises CommandRefused where the log refuses the batch. It raises
+        StoreUnavailable, OutcomeUnknown where it is not known by the deadline: a batch that is sent again is stored
+        once, if its producer is idempotent.
+        """
+        segment = PendingSegment(self._uploads, topic, partition, records, records.nbytes)
+        if not segment.may_be_inline:
+            segment.start()
+        waiting = _Waiting(segment, identity, base_sequence, Future())
+        with self._changed:
+            self._waiting.append(waiting)
+            self._changed.notify_all()
+        return waiting.outcome
+
+    def close(self) -> None:
+        """Append what waits, and end the thread."""
+        self._finish()
+        self._thread.join(self._timeout_s)
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while taken := self._take():
+            try:
+                with Deadline(self._log.clock, self._timeout_s).governs():
+                    self._round(taken)
+            except KafkaException as error:
+                for waiting in taken:
+                    waiting.fail(error)
+            except Exception as error:
+                failed = CommandRefused(ErrorCode.UNKNOWN, f"the gateway has failed: {error!r}")
+                for waiting in taken:
+                    waiting.fail(failed)
+                raise
+
+    def _take(self) -> list[_Waiting]:
+        """Return what waits, once it has lingered; empty once this is closed."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            linger = Deadline(self._log.clock, self._linger_s)
+            while not self._closed and not linger.passed():
+                self._changed.wait(linger.remaining_s())
+            taken, self._waiting = self._waiting, []
+            return taken
+
+    def _round(self, taken: Sequence[_Waiting]) -> None:
+        usable = self._staged(taken)
+        by_producer: dict[ProducerIdAndEpoch, list[_Waiting]] = {}
+        for waiting in usable:
+            by_producer.setdefault(waiting.identity, []).append(waiting)
+        sent = []
+        for identity, batches in by_producer.items():
+            first, *others = _in_sequence(batches)
+            sent.append((self._writer(identity), first, others))
+        # The first lists of all are queued before one is waited for: one entry takes them.
+        for writer, first, _ in sent:
+            self._send(writer, first)
+        for writer, first, others in sent:
+            self._resolve(writer, first)
+            for batches in others:
+                self._send(writer, batches)
+                self._resolve(writer, batches)
+
+    def _staged(self, taken: Sequence[_Waiting]) -> list[_Waiting]:
+        """Upload what no list carries; end those whose records cannot be stored."""
+        usable = []
+        left_bytes = INLINE_LIST_BYTES_MAX
+        for waiting in taken:
+            try:
+                stage_inline([waiting.segment], left_bytes)
+                if waiting.segment.staged is not None and waiting.segment.staged.data:
+                    left_bytes -= waiting.segment.staged.size_bytes
+                usable.append(waiting)
+            except KafkaException as error:
+                waiting.fail(error)
+        for waiting in usable:
+            if waiting.segment.staged is None:
+                waiting.segment.start()
+        stored = []
+        for waiting in usable:
+            try:
+                upload_missing([waiting.segment])
+                stored.append(waiting)
+            except KafkaException as error:
+                waiting.fail(error)
+        return stored
+
+    def _writer(self, identity: ProducerIdAndEpoch) -> TransactionWriter:
+        writer = self._writers.pop(identity, None)
+        if writer is None:
+            writer = TransactionWriter(self._log)
+            for oldest in list(self._writers)[: len(self._writers) - _WRITERS_MAX]:
+                self._writers.pop(oldest).let_go()
+        self._writers[identity] = writer
+        return writer
+
+    def _send(self, writer: TransactionWriter, batches: Sequence[_Waiting]) -> None:
+        """Send the batches of one producer as one list, once what was under way of it is known."""
+        try:
+            with suppress(CommandRefused):
+                writer.resolve()
+            self._identify(writer, batches)
+            writer.send([waiting.staged() for waiting in batches])
+        except KafkaException as error:
+            for waiting in batches:
+                waiting.fail(error)
+
+    def _identify(self, writer: TransactionWriter, batches: Sequence[_Waiting]) -> None:
+        """Have the writer continue at the producer's own sequences, or take an identity of this process's."""
+        identity = batches[0].identity
+        if identity == NO_IDENTITY:
+            if writer.identity == NO_IDENTITY:
+                writer.initialise()
+            return
+        sequences: dict[tuple[int, int], int] = {}
+        for waiting in batches:
+            where = (waiting.segment.topic.topic_id, waiting.segment.partition)
+            sequences.setdefault(where, waiting.base_sequence)
+        writer.take_identity(identity, sequences)
+
+    def _resolve(self, writer: TransactionWriter, batches: Sequence[_Waiting]) -> None:
+        waiting_ = [waiting for waiting in batches if not waiting.outcome.done()]
+        if not waiting_:
+            return
+        try:
+            results = writer.resolve()
+        except CommandRefused as refused:
+            if waiting_[0].identity == NO_IDENTITY and refused.error.code() in _RENEWED_BY:
+                writer.take_identity(NO_IDENTITY)
+            if len(waiting_) > 1:
+                for waiting in waiting_:
+                    self._send(writer, [waiting])
+                    self._resolve(writer, [waiting])
+                return
+            waiting_[0].fail(refused)
+        except KafkaException as error:
+            if isinstance(error, OutcomeUnknown) and waiting_[0].identity == NO_IDENTITY:
+                writer.let_go()
+                self._writers.pop(NO_IDENTITY, None)
+            for waiting in waiting_:
+                waiting.fail(error)
+        else:
+            for waiting, result in zip(waiting_, results, strict=True):
+                waiting.outcome.set_result(Appended(result.base_offset, result.timestamp_ms))
+
+
+def _in_sequence(batches: Sequence[_Waiting]) -> list[list[_Waiting]]:
+    """Return the batches of one producer as lists in which each one follows its partition's last one.
+
+    What was sent twice comes into another list, where the log knows it.
+    """
+    if batches[0].identity == NO_IDENTITY:
+        return [list(batches)]
+    lists: list[list[_Waiting]] = [[]]
+    expected: dict[tuple[int, int], int] = {}
+    for waiting in batches:
+        where = (waiting.segment.topic.topic_id, waiting.segment.partition)
+        if expected.get(where, waiting.base_sequence) != waiting.base_sequence:
+            lists.append([])
+            expected = {}
+        lists[-1].append(waiting)
+        expected[where] = next_sequence(waiting.base_sequence, waiting.segment.record_count)
+    return lists

@@ -1,0 +1,42 @@
+"""What all requests share: one store, its threads, and what the gateway keeps in memory for its clients."""
+
+from __future__ import annotations
+
+from sparktxn.admin import AdminClient
+from sparktxn.gateway.appending import Appends
+from sparktxn.gateway.calls import Calls
+from sparktxn.gateway.following import LogEnd
+from sparktxn.gateway.reading import Reads
+from sparktxn.gateway.settings import Endpoint, GatewaySettings
+from sparktxn.gateway.transactions import Transactions
+from sparktxn.store import Store
+
+__all__ = ["Broker"]
+
+
+class Broker:
+    """One gateway of a store, without its sockets."""
+
+    def __init__(self, store: Store, settings: GatewaySettings, listening: Endpoint) -> None:
+        self.store = store
+        self.log = store.log
+        self.settings = settings
+        self.advertised = settings.advertised or listening
+        self.nodes = _nodes(self.advertised, settings.peers)
+        self.node_id = self.nodes.index(self.advertised)
+        self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})
+        self.calls = Calls(self.log.clock, settings.workers, settings.timeout_s)
+        self.log_end = LogEnd(self.log, self.calls)
+        self.appends = Appends(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
+        self.transactions = Transactions(self.log, settings)
+        self.reads = Reads(store)
+
+    def close(self) -> None:
+        """Append what waits, and give back what this gateway holds. Open transactions are left to their time-outs."""
+        self.appends.close()
+        self.calls.close(self.settings.timeout_s)
+
+
+def _nodes(own: Endpoint, peers: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """Return all gateways in an order that is the same on each: its place is a node's id."""
+    return tuple(sorted({own, *peers}))

@@ -1,0 +1,79 @@
+"""One client's connection: frames in, answers out in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Final
+
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
+from sparktxn.gateway.memory import RequestMemory
+from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request, decode_request, encode_response
+from sparktxn.process.events import log_event
+
+__all__ = ["Connection"]
+
+_IN_FLIGHT_MAX: Final = 16
+"""How many answers of a connection wait; Kafka's producers send at most 5 requests before the first is answered."""
+
+
+class Connection:
+    """Serves one client until it leaves, or sends what is no request."""
+
+    def __init__(
+        self, broker: Broker, memory: RequestMemory, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._broker = broker
+        self._memory = memory
+        self._reader = reader
+        self._writer = writer
+        self._answers: asyncio.Queue[tuple[Request, Awaitable[Answer | None]] | None] = asyncio.Queue(_IN_FLIGHT_MAX)
+
+    async def serve(self) -> None:
+        """Answer requests until the client leaves; what it has sent is still answered."""
+        answering = asyncio.create_task(self._answer())
+        try:
+            await self._receive(answering)
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+            pass
+        except MalformedRequest as error:
+            log_event("gateway_request_malformed", peer=self._writer.get_extra_info("peername"), error=error)
+        finally:
+            with suppress(asyncio.CancelledError):
+                await self._answers.put(None)
+                await answering
+            self._writer.close()
+
+    async def _receive(self, answering: asyncio.Task[None]) -> None:
+        while not answering.done():
+            size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
+            if not 0 < size_bytes <= self._broker.settings.request_bytes_max:
+                raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
+            async with self._memory.holding(size_bytes):
+                request = decode_request(await self._reader.readexactly(size_bytes), highest_version)
+                await self._answers.put((request, await self._begun(request)))
+
+    async def _begun(self, request: Request) -> Awaitable[Answer | None]:
+        served = SERVED.get(request.key)
+        if served is None or (request.body is None and request.key != API_VERSIONS):
+            raise MalformedRequest(f"request {request.key} of version {request.version} is not served")
+        if served.is_queued:
+            later: Awaitable[Answer | None] = await served.handler(self._broker, request)
+            return asyncio.ensure_future(later)
+        return _given(await served.handler(self._broker, request))
+
+    async def _answer(self) -> None:
+        while (answered := await self._answers.get()) is not None:
+            request, later = answered
+            answer = await later
+            if answer is None:
+                continue
+            version = request.version if request.body is not None else 0
+            self._writer.write(encode_response(request.key, version, request.correlation_id, answer))
+            await self._writer.drain()
+
+
+async def _given(answer: Answer) -> Answer:
+    return answer

@@ -1,0 +1,67 @@
+"""Which requests this gateway serves, in which versions, and what answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.handlers import cluster, fetching, producing, transactions
+from sparktxn.gateway.wire.messages import Answer, Request
+
+__all__ = ["API_VERSIONS", "SERVED", "Served", "api_versions", "highest_version"]
+
+API_VERSIONS: Final = 18
+_UNSUPPORTED_VERSION: Final = 35
+
+Handler = Callable[[Broker, Request], Awaitable[Any]]
+
+
+class Served(NamedTuple):
+    """A request that is served: `handler` returns the answer. With `is_queued` it returns what gives it later.
+
+    Then the connection's next request is begun before.
+    """
+
+    lowest: int
+    highest: int
+    handler: Handler
+    is_queued: bool = False
+
+
+async def api_versions(broker: Broker, request: Request) -> Answer:
+    """Return which versions of which requests are served; a version of this one that is too high gets them, too."""
+    return {
+        "error_code": 0 if request.body is not None else _UNSUPPORTED_VERSION,
+        "api_keys": [
+            {"api_key": key, "min_version": served.lowest, "max_version": served.highest}
+            for key, served in sorted(SERVED.items())
+        ],
+    }
+
+
+# Transactions stay on Kafka's classic protocol: with version 5 of EndTxn clients would ask for KIP-890.
+SERVED: Final[Mapping[int, Served]] = MappingProxyType(
+    {
+        0: Served(0, 9, producing.produce, is_queued=True),  # 0 to 2 are announced, and not served, as by Kafka 4
+        1: Served(4, 12, fetching.fetch),
+        2: Served(1, 7, fetching.list_offsets),
+        3: Served(0, 12, cluster.metadata),
+        10: Served(0, 4, cluster.find_coordinator),
+        API_VERSIONS: Served(0, 3, api_versions),
+        22: Served(0, 4, transactions.init_producer_id),
+        23: Served(2, 4, fetching.offset_for_leader_epoch),
+        24: Served(0, 3, transactions.add_partitions_to_txn),
+        25: Served(0, 3, transactions.add_offsets_to_txn),
+        26: Served(0, 3, transactions.end_txn),
+        28: Served(0, 3, transactions.txn_offset_commit),
+        60: Served(0, 1, cluster.describe_cluster),
+    }
+)
+
+
+def highest_version(key: int) -> int:
+    """Return the highest version of a request that is served; -1 if none is."""
+    served = SERVED.get(key)
+    return -1 if served is None else served.highest

@@ -1,0 +1,1 @@
+"""What answers each of Kafka's requests, a module for each subject."""

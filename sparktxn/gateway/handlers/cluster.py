@@ -1,0 +1,126 @@
+"""Which requests are served, which nodes there are, and which topics."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wirecodes import code_of
+from sparktxn.values.structs import TopicState
+
+__all__ = ["describe_cluster", "find_coordinator", "metadata", "topic_uuid"]
+
+_LEADER_EPOCH = 0
+_GROUP, _TRANSACTION = 0, 1
+_NO_OPERATIONS = -(2**31)
+
+
+def topic_uuid(broker: Broker, topic_id: int) -> uuid.UUID:
+    """Return a topic's id on the wire: the same at every gateway of the store."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{broker.store.store_id}/{topic_id}")
+
+
+def _brokers(broker: Broker) -> list[dict[str, Any]]:
+    return [
+        {"node_id": number, "broker_id": number, "host": node.host, "port": node.port, "rack": None, "is_fenced": False}
+        for number, node in enumerate(broker.nodes)
+    ]
+
+
+async def metadata(broker: Broker, request: Request) -> Answer:
+    """Return all gateways as nodes, this one as leader of every partition, and the topics that are asked for."""
+    asked = request.body.topics
+    if asked is None or (request.version == 0 and not asked):
+        topics = [_described(broker, topic) for topic in await broker.calls.run(broker.store.topics)]
+    else:
+        creates = broker.settings.creates_topics and getattr(request.body, "allow_auto_topic_creation", True)
+        topics = await broker.calls.run(_asked, broker, asked, creates)
+    return {
+        "brokers": _brokers(broker),
+        "cluster_id": broker.store.store_id,
+        "controller_id": broker.node_id,
+        "topics": topics,
+        "cluster_authorized_operations": _NO_OPERATIONS,
+    }
+
+
+def _asked(broker: Broker, asked: Any, creates: bool) -> list[dict[str, Any]]:
+    broker.log.refresh(max_age_s=0.01)
+    by_id: dict[uuid.UUID, TopicState] = {}
+    found = []
+    for each in asked:
+        if each.name is None and not by_id:
+            by_id = {topic_uuid(broker, topic.topic_id): topic for topic in broker.log.topics()}
+        topic = by_id.get(each.topic_id) if each.name is None else broker.log.topic(each.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each.name is not None else _UNKNOWN_TOPIC_ID
+        if topic is None and each.name is not None and creates:
+            topic, code = _created(broker, each.name)
+        if topic is None:
+            unknown = {"error_code": code, "name": each.name, "is_internal": False, "partitions": []}
+            found.append({**unknown, "topic_id": getattr(each, "topic_id", uuid.UUID(int=0)), **_NO_TOPIC_OPERATIONS})
+        else:
+            found.append(_described(broker, topic))
+    return found
+
+
+_UNKNOWN_TOPIC_ID = 100
+_NO_TOPIC_OPERATIONS = {"topic_authorized_operations": _NO_OPERATIONS}
+
+
+def _created(broker: Broker, name: str) -> tuple[TopicState | None, int]:
+    try:
+        with suppress(CommandRefused):  # another client has just created it
+            broker.store.create_topic(name, broker.settings.partition_count)
+        return broker.log.topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except ConfigurationError:
+        return None, ErrorCode.INVALID_TOPIC
+    except KafkaException as error:
+        return None, code_of(error)
+
+
+def _described(broker: Broker, topic: TopicState) -> dict[str, Any]:
+    partition = {
+        "error_code": 0,
+        "leader_id": broker.node_id,
+        "leader_epoch": _LEADER_EPOCH,
+        "replica_nodes": [broker.node_id],
+        "isr_nodes": [broker.node_id],
+        "offline_replicas": [],
+    }
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic_uuid(broker, topic.topic_id),
+        "is_internal": False,
+        "partitions": [{**partition, "partition_index": number} for number in range(topic.partition_count)],
+        **_NO_TOPIC_OPERATIONS,
+    }
+
+
+async def find_coordinator(broker: Broker, request: Request) -> Answer:
+    """Return this gateway, which coordinates everything."""
+    body = request.body
+    node = {"node_id": broker.node_id, "host": broker.advertised.host, "port": broker.advertised.port}
+    answer = {"error_code": 0, "error_message": None, **node}
+    if getattr(body, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
+        answer = {**answer, "error_code": ErrorCode.INVALID_REQUEST, "error_message": "no such type of coordinator"}
+    if request.version < 4:
+        return answer
+    return {"coordinators": [{**answer, "key": key} for key in body.coordinator_keys]}
+
+
+async def describe_cluster(broker: Broker, request: Request) -> Answer:
+    """Return all gateways as nodes."""
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "endpoint_type": 1,
+        "cluster_id": broker.store.store_id,
+        "controller_id": broker.node_id,
+        "brokers": _brokers(broker),
+        "cluster_authorized_operations": _NO_OPERATIONS,
+    }

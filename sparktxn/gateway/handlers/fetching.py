@@ -1,0 +1,161 @@
+"""Fetch and ListOffsets: records and offsets, as a client's isolation level shows them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.reading import Fetched
+from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wirecodes import code_of
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.process.clock import Deadline
+from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.plan import Isolation, end_of
+
+__all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
+
+_READ_COMMITTED: Final = 1
+_NO_SESSION: Final = 0
+_FETCH_SESSION_ID_NOT_FOUND: Final = 70
+_FENCED_LEADER_EPOCH: Final = 74
+_UNKNOWN_LEADER_EPOCH: Final = 75
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+_BYTES_MAX: Final = 50 * 1024 * 1024
+
+
+def _isolation(request: Request) -> Isolation:
+    level = getattr(request.body, "isolation_level", 0)
+    return "read_committed" if level == _READ_COMMITTED else "read_uncommitted"
+
+
+async def fetch(broker: Broker, request: Request) -> Answer:
+    """Return records from the offsets that are asked for; wait for them if there are fewer than asked for."""
+    body = request.body
+    if getattr(body, "session_id", _NO_SESSION) != _NO_SESSION:
+        return {"error_code": _FETCH_SESSION_ID_NOT_FOUND, "session_id": _NO_SESSION, "responses": []}
+    patience = Deadline(broker.log.clock, max(0, _milliseconds(body.max_wait)) / 1000)
+    while True:
+        entry, responses, size_bytes, has_error = await broker.calls.run(_read, broker, request)
+        broker.log_end.note(entry)
+        remaining_s = patience.remaining_s() or 0.0
+        if size_bytes >= body.min_bytes or has_error or remaining_s <= 0:
+            return {"error_code": 0, "session_id": _NO_SESSION, "responses": responses}
+        await broker.log_end.wait_beyond(entry, remaining_s)
+
+
+def _milliseconds(value: Any) -> float:
+    return float(value.total_seconds() * 1000) if hasattr(value, "total_seconds") else float(value)
+
+
+def _read(broker: Broker, request: Request) -> tuple[int, list[dict[str, Any]], int, bool]:
+    isolation = _isolation(request)
+    left_bytes = min(getattr(request.body, "max_bytes", _BYTES_MAX), _BYTES_MAX)
+    size_bytes, has_error, responses = 0, False, []
+    view = broker.reads.view({topic.topic for topic in request.body.topics})
+    for topic in request.body.topics:
+        partitions = []
+        for asked in topic.partitions:
+            part_bytes = min(left_bytes, asked.partition_max_bytes) if left_bytes > 0 or not size_bytes else 0
+            found = _partition(broker, view, topic.topic, asked, isolation, part_bytes)
+            size_bytes += len(found["records"] or b"")
+            left_bytes -= len(found["records"] or b"")
+            has_error = has_error or bool(found["error_code"])
+            partitions.append(found)
+        responses.append({"topic": topic.topic, "partitions": partitions})
+    return view.entry, responses, size_bytes, has_error
+
+
+def _partition(
+    broker: Broker, view: ReadView, topic: str, asked: Any, isolation: Isolation, bytes_max: int
+) -> dict[str, Any]:
+    answer = {"partition_index": asked.partition, "preferred_read_replica": -1, "aborted_transactions": None}
+    code = _epoch_code(asked)
+    found = Fetched(b"", -1, -1, -1)
+    if not code:
+        try:
+            found = broker.reads.fetch(view, topic, asked.partition, asked.fetch_offset, isolation, bytes_max)
+        except KafkaException as error:
+            code = code_of(error)
+    return {
+        **answer,
+        "error_code": code,
+        "high_watermark": found.log_end_offset,
+        "last_stable_offset": found.last_stable_offset,
+        "log_start_offset": found.log_start_offset,
+        "records": found.records,
+    }
+
+
+def _epoch_code(asked: Any) -> int:
+    """Return the code for the leader's epoch that a client knows: it is always 0."""
+    epoch = getattr(asked, "current_leader_epoch", -1)
+    return _UNKNOWN_LEADER_EPOCH if epoch > 0 else 0
+
+
+async def list_offsets(broker: Broker, request: Request) -> Answer:
+    """Return offsets at the beginning, at the end, by time, and of the newest record."""
+    return {"topics": await broker.calls.run(_listed, broker, request)}
+
+
+def _listed(broker: Broker, request: Request) -> list[dict[str, Any]]:
+    isolation = _isolation(request)
+    view = broker.reads.view({topic.name for topic in request.body.topics})
+    return [
+        {
+            "name": topic.name,
+            "partitions": [_offset(broker, view, topic.name, asked, isolation) for asked in topic.partitions],
+        }
+        for topic in request.body.topics
+    ]
+
+
+def _offset(broker: Broker, view: ReadView, topic: str, asked: Any, isolation: Isolation) -> dict[str, Any]:
+    answer = {"partition_index": asked.partition_index, "leader_epoch": 0, "old_style_offsets": []}
+    found = view.partitions.get((topic, asked.partition_index))
+    code = _epoch_code(asked) if found is not None else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    offset = timestamp_ms = -1
+    if not code and found is not None:
+        try:
+            offset, timestamp_ms = _located(broker, found, asked.timestamp, isolation)
+        except KafkaException as error:
+            code = code_of(error)
+    return {**answer, "error_code": code, "offset": offset, "timestamp": timestamp_ms}
+
+
+def _located(broker: Broker, found: PartitionView, timestamp_ms: int, isolation: Isolation) -> tuple[int, int]:
+    if timestamp_ms == _LATEST:
+        return end_of(found, isolation), -1
+    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
+        return found.log_start_offset, -1
+    if timestamp_ms == _MAX_TIMESTAMP:
+        return broker.reads.newest(found, isolation)
+    if timestamp_ms < 0:
+        return -1, -1
+    offset = offset_for_time(broker.log.objects, found, timestamp_ms, isolation)
+    return (-1, -1) if offset is None else (offset, broker.reads.time_of(found, offset, isolation))
+
+
+async def offset_for_leader_epoch(broker: Broker, request: Request) -> Answer:
+    """Return where the leader's only epoch ends: at each partition's end."""
+    return {"topics": await broker.calls.run(_epoch_ends, broker, request)}
+
+
+def _epoch_ends(broker: Broker, request: Request) -> list[dict[str, Any]]:
+    view = broker.reads.view({topic.topic for topic in request.body.topics})
+    answers = []
+    for topic in request.body.topics:
+        partitions = []
+        for asked in topic.partitions:
+            found = view.partitions.get((topic.topic, asked.partition))
+            partitions.append(
+                {
+                    "error_code": 0 if found is not None else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                    "partition": asked.partition,
+                    "leader_epoch": 0 if found is not None and asked.leader_epoch >= 0 else -1,
+                    "end_offset": -1 if found is None or asked.leader_epoch < 0 else found.log_end_offset,
+                }
+            )
+        answers.append({"topic": topic.topic, "partitions": partitions})
+    return answers

@@ -1,0 +1,115 @@
+"""Produce: records into a transaction's memory, or into the next entry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.recordbatches import ProducedBatch, decode_batch
+from sparktxn.gateway.wire.wirecodes import code_of, message_of
+from sparktxn.stage.columnconversion import conformed
+from sparktxn.stage.recordsizes import row_above
+from sparktxn.stage.stagedsegment import StageTopic
+from sparktxn.stage.transaction import NO_IDENTITY
+from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.values.structs import ProducerIdAndEpoch
+
+__all__ = ["produce"]
+
+_NO_PRODUCER: Final = -1
+
+
+async def produce(broker: Broker, request: Request) -> Awaitable[Answer | None]:
+    """Take the records of a request, in order, and return what answers it once they are stored.
+
+    What a transaction is given is acknowledged from memory: its commit names what it contains.
+    """
+    outcomes = [
+        (topic.name, [await _taken(broker, request.body, topic.name, part) for part in topic.partition_data])
+        for topic in request.body.topic_data
+    ]
+    return _answered(outcomes, wants_answer=request.body.acks != 0)
+
+
+async def _answered(
+    outcomes: list[tuple[str, list[Awaitable[dict[str, Any]]]]], *, wants_answer: bool
+) -> Answer | None:
+    responses = [
+        {"name": name, "partition_responses": list(await asyncio.gather(*partitions))} for name, partitions in outcomes
+    ]
+    return {"responses": responses} if wants_answer else None
+
+
+async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[dict[str, Any]]:
+    try:
+        topic, batch = await broker.calls.run(_decoded, broker, name, part.index, part.records)
+        if batch.is_transactional:
+            await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
+            return _given(_stored(part.index, -1, -1, -1))
+        identity = NO_IDENTITY
+        if batch.producer_id != _NO_PRODUCER:
+            identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+        future = broker.appends.add(topic, part.index, batch.records, identity, batch.base_sequence)
+        return _outcome(broker, topic, part.index, asyncio.wrap_future(future))
+    except KafkaException as error:
+        return _given(_failed(part.index, error))
+
+
+def _decoded(broker: Broker, name: str, partition: int, records: bytes | None) -> tuple[StageTopic, ProducedBatch]:
+    topic = broker.log.changeable_topic(name)
+    if topic is None or not 0 <= partition < topic.partition_count:
+        broker.log.refresh(max_age_s=0.05)
+        topic = broker.log.changeable_topic(name)
+    if topic is None or not 0 <= partition < topic.partition_count:
+        raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {name!r}")
+    stage = StageTopic.of(topic)
+    if stage.schema is not None:
+        raise CommandRefused(
+            ErrorCode.INVALID_RECORD,
+            f"topic {name!r} declares columns: write it with sparktxn's produce_arrow(), or from Spark",
+        )
+    now_ms = broker.log.clock.wall_ms()
+    batch = decode_batch(records or b"", now_ms)
+    if batch.producer_id != _NO_PRODUCER and batch.base_sequence < 0:
+        raise CommandRefused(ErrorCode.INVALID_RECORD, "a batch of an idempotent producer has no sequence")
+    rows = conformed(stage, batch.records, now_ms)
+    size_max = min(RECORD_BYTES_MAX, stage.message_bytes_max)
+    if (largest := row_above(rows, size_max)) is not None:
+        raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {largest} bytes is larger than {size_max}")
+    return stage, batch._replace(records=rows)
+
+
+async def _outcome(broker: Broker, topic: StageTopic, partition: int, future: Awaitable[Any]) -> dict[str, Any]:
+    try:
+        appended = await future
+    except KafkaException as error:
+        return _failed(partition, error)
+    broker.log_end.note(broker.log.entry)
+    append_time_ms = appended.timestamp_ms if topic.has_times_of_entries else -1
+    return _stored(partition, appended.base_offset, append_time_ms, 0)
+
+
+async def _given(value: dict[str, Any]) -> dict[str, Any]:
+    return value
+
+
+def _stored(partition: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> dict[str, Any]:
+    return {
+        "index": partition,
+        "error_code": 0,
+        "base_offset": base_offset,
+        "log_append_time": append_time_ms,
+        "log_start_offset": log_start_offset,
+        "record_errors": [],
+    }
+
+
+def _failed(partition: int, error: KafkaException) -> dict[str, Any]:
+    code = code_of(error)
+    if code == ErrorCode.PRODUCER_FENCED:
+        code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return {**_stored(partition, -1, -1, -1), "error_code": code, "error_message": message_of(error)}

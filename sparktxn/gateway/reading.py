@@ -1,0 +1,183 @@
+"""Records for fetches: ranges of a partition as record batches, read on while clients come for what follows.
+
+A segment is decoded as a whole. So a range that a fetch has not used up stays open for the one that continues it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
+from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_type
+from sparktxn.store import Store, read_task
+
+__all__ = ["Fetched", "Reads"]
+
+_OPEN_MAX: Final = 256
+_RANGE_OFFSETS_MAX: Final = 200_000
+_BATCH_ROWS: Final = 10_000
+
+
+class Fetched(NamedTuple):
+    """What a partition has from an offset on: its record batches, and the offsets that a response names."""
+
+    records: bytes
+    log_start_offset: int
+    last_stable_offset: int
+    log_end_offset: int
+
+
+class _Cursor:
+    """A range that is read from its beginning on; `offset` is where the next read continues."""
+
+    def __init__(self, rows: Iterator[pa.RecordBatch], end_offset: int) -> None:
+        self._rows = rows
+        self._batch: pa.RecordBatch | None = None
+        self.end_offset = end_offset
+        self.is_used_up = False
+
+    def take(self, bytes_max: int) -> pa.RecordBatch | None:
+        """Return the next rows, about `bytes_max` and at least one; None once the range is used up."""
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = next(self._rows, None)
+            if self._batch is None:
+                self.is_used_up = True
+                return None
+        row_bytes = max(1, self._batch.nbytes // self._batch.num_rows)
+        count = max(1, min(_BATCH_ROWS, bytes_max // row_bytes))
+        taken = self._batch.slice(0, count)
+        self._batch = self._batch.slice(count)
+        return taken
+
+
+_Key = tuple[int, int, Isolation, int]
+
+
+class Reads:
+    """Reads partitions of a store from any offset on. Safe for several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._open: OrderedDict[_Key, _Cursor] = OrderedDict()
+
+    def view(self, topics: set[str]) -> ReadView:
+        """Return the newest view of topics that exist; the others are left out."""
+        known = {topic.name for topic in self._store.topics(max_age_ms=1000)}
+        return self._store.view(sorted(topics & known))
+
+    def fetch(
+        self, view: ReadView, topic: str, partition: int, offset: int, isolation: Isolation, bytes_max: int
+    ) -> Fetched:
+        """Return records of a partition from `offset` on, about `bytes_max`, at least one if there is any.
+
+        Raises:
+            CommandRefused: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE.
+            StoreError: they cannot be read.
+        """
+        found = view.partitions.get((topic, partition))
+        if found is None:
+            raise CommandRefused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {topic!r}"
+            )
+        if not found.log_start_offset <= offset <= found.log_end_offset:
+            raise CommandRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset}: {topic!r} [{partition}] has {found.log_start_offset} to {found.log_end_offset}",
+            )
+        records = b""
+        if bytes_max > 0 and offset < end_of(found, isolation):
+            try:
+                records = self._records(view, found, offset, isolation, bytes_max)
+            except ViewExpired:
+                self._forget(found)
+                raise
+        return Fetched(records, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
+
+    def time_of(self, found: PartitionView, offset: int, isolation: Isolation) -> int:
+        """Return the timestamp of the record at `offset`, in milliseconds; -1 if there is none."""
+        for rows in self._rows(found, offset, offset + 1, isolation):
+            if rows.num_rows:
+                return int(_milliseconds(rows)[0].as_py())
+        return -1
+
+    def newest(self, found: PartitionView, isolation: Isolation) -> tuple[int, int]:
+        """Return (offset, timestamp in milliseconds) of the first record with the greatest timestamp; -1 if none."""
+        end_offset = end_of(found, isolation)
+        newest = (-1, -1)
+        for rows in self._rows(found, found.log_start_offset, end_offset, isolation):
+            if rows.num_rows:
+                times = _milliseconds(rows)
+                greatest = pc.max(times).as_py()
+                if greatest > newest[1]:
+                    newest = (rows.column("offset")[pc.index(times, greatest).as_py()].as_py(), greatest)
+        return newest
+
+    def _rows(self, found: PartitionView, start: int, end: int, isolation: Isolation) -> Iterator[pa.RecordBatch]:
+        key = (found.topic.name, found.partition)
+        view = ReadView(found.entry, 0, {found.topic.name: found.topic}, {key: found})
+        for task in self._store.plan(view, {key: (start, end)}, isolation=isolation):
+            yield from read_task(task, self._store.options)
+
+    def _records(
+        self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation, bytes_max: int
+    ) -> bytes:
+        parts: list[bytes] = []
+        size_bytes, next_offset = 0, offset
+        end_offset = end_of(found, isolation)
+        log_append_time = timestamp_type(found) == LOG_APPEND_TIME
+        while size_bytes < bytes_max and next_offset < end_offset:
+            cursor = self._take_cursor(view, found, next_offset, isolation)
+            rows = cursor.take(bytes_max - size_bytes)
+            if rows is None:
+                # Nothing but aborted records and control records is left of the range.
+                if not parts:
+                    parts.append(control_batch(cursor.end_offset - 1, max(0, view.timestamp_ms)))
+                    return parts[0]
+                next_offset = cursor.end_offset
+                continue
+            for batch in encode_batches(rows, log_append_time=log_append_time):
+                parts.append(batch)
+                size_bytes += len(batch)
+            next_offset = rows.column("offset")[-1].as_py() + 1
+            self._put_cursor(found, next_offset, isolation, cursor)
+        return b"".join(parts)
+
+    def _take_cursor(self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation) -> _Cursor:
+        with self._lock:
+            cursor = self._open.pop((found.topic.topic_id, found.partition, isolation, offset), None)
+        return cursor or self._opened(view, found, offset, isolation)
+
+    def _put_cursor(self, found: PartitionView, offset: int, isolation: Isolation, cursor: _Cursor) -> None:
+        with self._lock:
+            self._open[found.topic.topic_id, found.partition, isolation, offset] = cursor
+            while len(self._open) > _OPEN_MAX:
+                self._open.popitem(last=False)
+
+    def _forget(self, found: PartitionView) -> None:
+        with self._lock:
+            for key in [key for key in self._open if key[:2] == (found.topic.topic_id, found.partition)]:
+                del self._open[key]
+
+    def _opened(self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation) -> _Cursor:
+        key = (found.topic.name, found.partition)
+        end = found.end_within(offset, end_of(found, isolation), _RANGE_OFFSETS_MAX, _RANGE_OFFSETS_MAX)
+        tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation)
+        if tasks and tasks[0].segments and tasks[0].segments[-1].end_offset > end:
+            end = min(end_of(found, isolation), tasks[0].segments[-1].end_offset)
+            tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation)
+        options = self._store.options
+        rows = (batch for task in tasks for batch in read_task(task, options))
+        return _Cursor(rows, end)
+
+
+def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
+    return rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())

@@ -1,0 +1,66 @@
+"""How a gateway serves: where it listens, what it says of itself, and its limits."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["Endpoint", "GatewaySettings", "parse_endpoint"]
+
+_PORT_MAX: Final = 65_535
+
+
+class Endpoint(NamedTuple):
+    """Where a gateway is reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(option: str, text: str) -> Endpoint:
+    """Return ``HOST:PORT`` as an endpoint; `option` is where it was given, for the error.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
+        raise ConfigurationError(f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092")
+    return Endpoint(host, int(port))
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True):
+    """The settings of one gateway.
+
+    Args:
+        advertised: where clients reach this gateway; None is where it listens.
+        peers: all gateways of the store, this one among them or not.
+        linger_ms: how long records outside transactions wait for others, for one entry.
+        creates_topics: whether a client that names a topic creates it, as a broker does.
+        partition_count: how many partitions such a topic gets.
+        request_bytes_max: the size of one request.
+        requests_bytes_max: the size of all requests that are in memory at a time; others wait on their connections.
+        connections_max: how many clients may be connected.
+        workers: how many calls of the store are under way at a time.
+        timeout_s: how long one call of the store may take.
+        transaction_timeout_ms_max: the longest time-out that a transaction may have.
+    """
+
+    advertised: Endpoint | None = None
+    peers: tuple[Endpoint, ...] = ()
+    linger_ms: int = 5
+    creates_topics: bool = True
+    partition_count: int = 1
+    request_bytes_max: int = 100 * 1024 * 1024
+    requests_bytes_max: int = 256 * 1024 * 1024
+    connections_max: int = 10_000
+    workers: int = 64
+    timeout_s: float = 30.0
+    transaction_timeout_ms_max: int = 900_000

@@ -1,0 +1,380 @@
+"""Transactions that clients have open at this gateway: their records in memory, until a commit names them.
+
+The first request of a transaction writes an entry that opens it. So every gateway sees that it is open, and only the
+one that has opened it can commit it: what another one has in memory would be missing. What a gateway loses with its
+memory is never committed, and the client is asked to abort.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
+from sparktxn.format.commands import EndTxn, InitProducerId, OffsetToCommit
+from sparktxn.gateway.calls import Calls
+from sparktxn.gateway.settings import GatewaySettings
+from sparktxn.gateway.wire.recordbatches import ProducedBatch
+from sparktxn.kafka.message import ConsumerGroupMetadata
+from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn.log.log import Log
+from sparktxn.process.clock import acquired_in_time
+from sparktxn.producer.opentransaction import OpenTransaction
+from sparktxn.producer.outbox import Outbox, buffers_of
+from sparktxn.producer.reports import Reports
+from sparktxn.stage.buffers import Buffers, TopicBuffer
+from sparktxn.stage.stagedsegment import StageTopic
+from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.structs import ProducerIdAndEpoch, TransactionState, TransactionStatus
+
+__all__ = ["Transactions"]
+
+_OPEN_MAX: Final = 10_000
+_LOST: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+"""What asks a client to abort, whichever request it has sent: none takes it for a fence."""
+
+
+class _Held:
+    """One transactional id at this gateway. Its `lock` is held by the request that works on it."""
+
+    def __init__(
+        self, log: Log, settings: ProducerSettings, identity: ProducerIdAndEpoch, number: int, timeout_ms: int
+    ) -> None:
+        assert settings.transactional_id is not None
+        self.lock = threading.Lock()
+        self.identity = identity
+        self.is_open = False
+        self.failure: KafkaException | None = None
+        """Why the open transaction cannot be committed any more."""
+        self.expected: dict[TopicIdPartition, tuple[int, list[tuple[int, int]]]] = {}
+        """By partition, the client's next sequence, and its newest batches as (first sequence, count)."""
+        self.partitions: set[TopicIdPartition] = set()
+        self.groups: set[str] = set()
+        self.topics: dict[int, TopicBuffer] = {}
+        self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
+        self.outbox = Outbox(log, self.buffers, Reports())
+        self.outbox.take_identity(identity)
+        self.open = OpenTransaction(
+            log, self.outbox, settings.transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
+        )
+        self.open.number = number
+
+    def begin(self) -> None:
+        """Open the next transaction, with nothing in it."""
+        self.open.begin()
+        self.is_open, self.failure = True, None
+        self.partitions, self.groups = set(), set()
+
+    def end(self) -> None:
+        """Note that the transaction has ended."""
+        self.open.ended()
+        self.is_open, self.failure = False, None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _none() -> int:
+    return 0
+
+
+class Transactions:
+    """All transactional ids that clients use at this gateway. Safe for several threads."""
+
+    def __init__(self, log: Log, settings: GatewaySettings) -> None:
+        self._log = log
+        self._timeout_ms_max = settings.transaction_timeout_ms_max
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open here."""
+        return sum(held.is_open for held in list(self._held.values()))
+
+    def initialise(
+        self, transactional_id: str | None, timeout_ms: int, previous: ProducerIdAndEpoch
+    ) -> ProducerIdAndEpoch:
+        """Give a producer its id and epoch; for a transactional id, fence earlier ones and abort what is open.
+
+        Raises:
+            CommandRefused: the log refuses it, or a time-out is too long (INVALID_TRANSACTION_TIMEOUT).
+            StoreError: call again.
+        """
+        if transactional_id is None:
+            (result,) = self._log.submit([InitProducerId(self._log.ids.token())])
+            return ProducerIdAndEpoch(result.producer_id, result.producer_epoch)
+        if not transactional_id:
+            raise CommandRefused(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if not 0 < timeout_ms <= self._timeout_ms_max:
+            raise CommandRefused(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms is {timeout_ms}: expected 1 to {self._timeout_ms_max}",
+            )
+        command = InitProducerId(
+            self._log.ids.token(), transactional_id, timeout_ms, previous.producer_id, previous.producer_epoch
+        )
+        (result,) = self._log.submit([command])
+        identity = ProducerIdAndEpoch(result.producer_id, result.producer_epoch)
+        self._hold(transactional_id, self._made(transactional_id, identity, result.transaction, timeout_ms))
+        return identity
+
+    def register(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: set[TopicIdPartition], group: str = ""
+    ) -> None:
+        """Open the transaction that a client has begun, and note what it will contain.
+
+        Raises:
+            CommandRefused: the producer is fenced, or the transaction was opened at another gateway.
+            StoreError: call again.
+        """
+        try:
+            self._register(transactional_id, identity, partitions, group)
+        except CommandRefused as refused:
+            if refused.error.code() != ErrorCode.INVALID_TXN_STATE:
+                raise
+            # Another gateway has served the transactional id since: this one goes on from what the log says.
+            self._forget(transactional_id)
+            self._register(transactional_id, identity, partitions, group)
+
+    def _register(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: set[TopicIdPartition], group: str
+    ) -> None:
+        with self._working(transactional_id, identity) as held:
+            self._check_usable(held)
+            begins = not held.is_open
+            if begins:
+                held.begin()
+            missing = partitions - held.partitions
+            if not missing and (not group or group in held.groups):
+                return
+            for where in missing:
+                held.outbox.continue_at(where, self._next_sequence(where, identity))
+            try:
+                held.open.register(missing, group)
+            except CommandRefused:
+                if begins:
+                    held.is_open = False
+                raise
+            held.partitions |= missing
+            held.groups |= {group} - {""}
+
+    def _next_sequence(self, where: TopicIdPartition, identity: ProducerIdAndEpoch) -> int:
+        known = self._log.producer(*where, identity.producer_id)
+        if known is None or known.producer_epoch != identity.producer_epoch or not known.batches:
+            return 0
+        return next_sequence(known.last_sequence, 1)
+
+    async def produce(
+        self, transactional_id: str | None, topic: StageTopic, partition: int, batch: ProducedBatch, calls: Calls
+    ) -> None:
+        """Take a batch into the open transaction's memory; full segments are uploaded meanwhile.
+
+        Raises:
+            CommandRefused: the producer is fenced, a batch is missing before it, the partition was not added, or the
+                transaction was opened at another gateway.
+        """
+        await calls.run(self._produce, transactional_id or "", topic, partition, batch)
+
+    def _produce(self, transactional_id: str, topic: StageTopic, partition: int, batch: ProducedBatch) -> None:
+        identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+        where = (topic.topic_id, partition)
+        with self._working(transactional_id, identity) as held:
+            self._check_usable(held)
+            if not held.is_open or where not in held.partitions:
+                raise CommandRefused(
+                    ErrorCode.INVALID_TXN_STATE, f"{topic.name!r} [{partition}] was not added to the transaction"
+                )
+            if _is_repeated(held, where, batch):
+                return
+            buffer = held.topics.get(topic.topic_id)
+            if buffer is None or buffer.partition_count <= partition:
+                buffer = held.topics[topic.topic_id] = TopicBuffer(topic)
+            held.buffers.add_table(buffer.partitions[partition], batch.records)
+
+    def add_offsets(
+        self,
+        transactional_id: str,
+        identity: ProducerIdAndEpoch,
+        group: ConsumerGroupMetadata,
+        offsets: Mapping[TopicIdPartition, OffsetToCommit],
+    ) -> None:
+        """Add a group's offsets to the open transaction, and have the log check them against the group.
+
+        Raises:
+            CommandRefused: as `register`; the group has another generation (ILLEGAL_GENERATION), or other members.
+            StoreError: call again.
+        """
+        with self._working(transactional_id, identity) as held:
+            self._check_usable(held)
+            if not held.is_open or group.group_id not in held.groups:
+                raise CommandRefused(
+                    ErrorCode.INVALID_TXN_STATE, f"group {group.group_id!r} was not added to the transaction"
+                )
+            if not group.member_id:
+                expire_overdue(self._log, [group.group_id])
+            held.open.add_offsets(group, offsets)
+            try:
+                held.open.publish()
+            except CommandRefused:
+                held.open.forget_offsets()
+                raise
+
+    def end(self, transactional_id: str, identity: ProducerIdAndEpoch, *, committed: bool) -> None:
+        """Commit or abort the transaction; what has ended so before is no error, as a client may ask twice.
+
+        Raises:
+            CommandRefused: it cannot end so, or the producer is fenced.
+            StoreError: call again.
+        """
+        with self._working(transactional_id, identity) as held:
+            if committed:
+                self._commit(held, transactional_id)
+            else:
+                self._abort(held, transactional_id)
+
+    def _commit(self, held: _Held, transactional_id: str) -> None:
+        self._check_usable(held)
+        if not held.is_open:
+            known = self._known(transactional_id, held.identity)
+            if known.status is not TransactionStatus.COMPLETE_COMMIT:
+                raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to commit")
+            return
+        try:
+            held.open.commit()
+        except CommandRefused as refused:
+            raise self._failed(held, refused) from refused
+        held.end()
+
+    def _failed(self, held: _Held, refused: CommandRefused) -> CommandRefused:
+        """Note that the transaction cannot be committed; say so with a code that asks the client to abort it."""
+        if refused.error.code() in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            return refused
+        held.failure = CommandRefused(_LOST, refused.error.str())
+        return held.failure
+
+    def _abort(self, held: _Held, transactional_id: str) -> None:
+        if held.is_open:
+            held.open.abort()
+            held.end()
+            held.expected.clear()
+            return
+        known = self._known(transactional_id, held.identity)
+        if known.status is TransactionStatus.ONGOING:
+            command = EndTxn(
+                transactional_id,
+                held.identity.producer_id,
+                held.identity.producer_epoch,
+                known.transaction,
+                committed=False,
+            )
+            self._log.submit([command])
+            self._forget(transactional_id)
+        elif known.status is not TransactionStatus.COMPLETE_ABORT:
+            raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to abort")
+
+    def _check_usable(self, held: _Held) -> None:
+        if held.failure is not None:
+            raise held.failure
+
+    @contextmanager
+    def _working(self, transactional_id: str, identity: ProducerIdAndEpoch) -> Iterator[_Held]:
+        """Have the body work on a transactional id alone.
+
+        Raises:
+            CommandRefused: CONCURRENT_TRANSACTIONS, another request works on it until the deadline.
+        """
+        held = self._held_for(transactional_id, identity)
+        if not acquired_in_time(held.lock):
+            raise CommandRefused(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id!r} is busy")
+        try:
+            yield held
+        finally:
+            held.lock.release()
+
+    def _held_for(self, transactional_id: str, identity: ProducerIdAndEpoch) -> _Held:
+        with self._lock:
+            held = self._held.get(transactional_id)
+        if held is None or held.identity != identity:
+            known = self._known(transactional_id, identity)
+            number = known.transaction
+            made = self._made(transactional_id, identity, number, known.timeout_ms)
+            if known.status is TransactionStatus.ONGOING:
+                made.failure = CommandRefused(_LOST, f"the transaction of {transactional_id!r} was opened elsewhere")
+            held = self._hold(transactional_id, made, replaces=held)
+        return held
+
+    def _known(self, transactional_id: str, identity: ProducerIdAndEpoch) -> TransactionState:
+        """Return what the log says of a transactional id, if this producer has it.
+
+        Raises:
+            CommandRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+        """
+        with self._log.known() as state:
+            known = state.transaction(transactional_id)
+        if known is None or known.producer_id != identity.producer_id:
+            raise CommandRefused(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} has no producer {identity.producer_id}"
+            )
+        if known.producer_epoch != identity.producer_epoch:
+            raise CommandRefused(
+                ErrorCode.PRODUCER_FENCED,
+                f"{transactional_id!r} has epoch {known.producer_epoch}, not {identity.producer_epoch}",
+            )
+        return known
+
+    def _made(self, transactional_id: str, identity: ProducerIdAndEpoch, number: int, timeout_ms: int) -> _Held:
+        settings = ProducerSettings.parse(
+            {"bootstrap.servers": self._log.objects.uri, "transactional.id": transactional_id}
+        )
+        return _Held(self._log, settings, identity, number, timeout_ms)
+
+    def _hold(self, transactional_id: str, held: _Held, *, replaces: _Held | None = None) -> _Held:
+        """Keep what is held of a transactional id, and return it, or what another thread has just made.
+
+        The records of what it takes the place of are dropped.
+        """
+        with self._lock:
+            before = self._held.pop(transactional_id, None)
+            if replaces is not None and before not in (None, replaces):
+                held = before
+            self._held[transactional_id] = held
+            idle = [name for name, other in self._held.items() if not other.is_open and other is not held]
+            for name in idle[: max(0, len(self._held) - _OPEN_MAX)]:
+                del self._held[name]
+        if before is not None and before is not held:
+            before.outbox.let_go()
+        return held
+
+    def _forget(self, transactional_id: str) -> None:
+        with self._lock:
+            before = self._held.pop(transactional_id, None)
+        if before is not None:
+            before.outbox.let_go()
+
+
+_BATCHES_KEPT: Final = 5
+
+
+def _is_repeated(held: _Held, where: TopicIdPartition, batch: ProducedBatch) -> bool:
+    """Return True if a batch was taken before; else note it.
+
+    Raises:
+        CommandRefused: OUT_OF_ORDER_SEQUENCE_NUMBER, one before it is missing.
+    """
+    count = batch.records.num_rows
+    expected, newest = held.expected.get(where, (batch.base_sequence, []))
+    if (batch.base_sequence, count) in newest:
+        return True
+    if batch.base_sequence != expected:
+        raise CommandRefused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {batch.base_sequence} came, {expected} is next"
+        )
+    kept = [*newest, (batch.base_sequence, count)][-_BATCHES_KEPT:]
+    held.expected[where] = (next_sequence(batch.base_sequence, count), kept)
+    return False

@@ -1,0 +1,189 @@
+"""Kafka's record batches (magic 2) to columns, and columns to record batches, by compiled code only.
+
+aiokafka's codec reads and writes records; Arrow holds them. What a producer may have made wrong is found before the
+codec sees it, but for the records themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import google_crc32c
+import pyarrow as pa
+from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kio.schema.errors import ErrorCode as WireCode
+
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.gateway.wire.compression import CorruptPayload, PayloadTooLarge, decompressed
+
+__all__ = ["ProducedBatch", "control_batch", "decode_batch", "encode_batches"]
+
+BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What one batch may have at most once it is decompressed."""
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_HEADER_BYTES: Final = _HEADER.size
+_CHECKED_FROM: Final = 21  # the checksum covers all that follows it
+_ATTRIBUTES: Final = struct.Struct(">h")
+_MAGIC: Final = 2
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_NO_TIMESTAMP: Final = -1
+_COLUMNS: Final = attrgetter("key", "value", "headers", "timestamp")
+_WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
+_BATCH_ROWS: Final = 10_000
+_ABORT: Final = b"\0\0\0\0"
+_NO_COORDINATOR: Final = b"\0\0\0\0\0\0"
+
+
+class ProducedBatch(NamedTuple):
+    """A batch that a producer has sent, its `records` as columns of Kafka's record.
+
+    `producer_id`, `producer_epoch` and `base_sequence` are -1 where the producer is not idempotent.
+    """
+
+    records: pa.Table
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+
+
+def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
+    """Return the one batch that a produce request has for a partition; records without a time get `now_ms`.
+
+    Raises:
+        KafkaException: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    """
+    if len(data) < _HEADER_BYTES:
+        raise _refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes has no header")
+    header = _HEADER.unpack_from(data)
+    _, length, _, magic, checksum, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
+    if magic != _MAGIC:
+        raise _refused(WireCode.unsupported_for_message_format, f"a batch has magic {magic}, expected {_MAGIC}")
+    if length != len(data) - 12:
+        raise _refused(ErrorCode.INVALID_RECORD, "a partition of a produce request has other than one batch")
+    if google_crc32c.value(data[_CHECKED_FROM:]) != checksum:
+        raise _refused(ErrorCode.CORRUPT_MESSAGE, "a batch is not what its checksum says")
+    if attributes & _CONTROL:
+        raise _refused(ErrorCode.INVALID_RECORD, "a producer has sent a control batch")
+    if count < 1 or last_delta != count - 1:
+        raise _refused(ErrorCode.INVALID_RECORD, f"a batch of {count} records ends with number {last_delta}")
+    try:
+        payload = decompressed(attributes & _CODEC_MASK, memoryview(data)[_HEADER_BYTES:], BATCH_BYTES_MAX)
+    except PayloadTooLarge as error:
+        raise _refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except CorruptPayload as error:
+        raise _refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if count > len(payload):
+        raise _refused(ErrorCode.INVALID_RECORD, f"a batch of {len(payload)} bytes says that it has {count} records")
+    records = _records(_plain(data, attributes, payload), now_ms)
+    return ProducedBatch(records, producer_id, epoch, sequence, bool(attributes & _TRANSACTIONAL))
+
+
+def _plain(data: bytes, attributes: int, payload: bytes | memoryview) -> bytes:
+    """Return the batch without compression. Its checksum is not made anew: it has been checked."""
+    if not attributes & _CODEC_MASK:
+        return data
+    plain = bytearray(data[:_HEADER_BYTES])
+    _ATTRIBUTES.pack_into(plain, _CHECKED_FROM, attributes & ~_CODEC_MASK)
+    struct.pack_into(">i", plain, 8, _HEADER_BYTES - 12 + len(payload))
+    plain += payload
+    return bytes(plain)
+
+
+def _records(batch: bytes, now_ms: int) -> pa.Table:
+    try:
+        keys, values, headers, times = zip(*map(_COLUMNS, DefaultRecordBatch(batch)), strict=True)
+    except Exception as error:  # the codec raises its own error, and others for what cannot be
+        raise _refused(ErrorCode.INVALID_RECORD, f"a batch has a record that cannot be read: {error}") from error
+    timestamps = pa.array(times, pa.int64())
+    if _NO_TIMESTAMP in times:
+        timestamps = pa.array([now_ms if time == _NO_TIMESTAMP else time for time in times], pa.int64())
+    columns = [
+        pa.array(keys, RECORD_SCHEMA.field("key").type),
+        pa.array(values, RECORD_SCHEMA.field("value").type),
+        timestamps.cast(RECORD_SCHEMA.field("timestamp").type),
+    ]
+    if not any(headers):
+        return pa.Table.from_arrays(columns, schema=_WITHOUT_HEADERS)
+    columns.insert(2, pa.array(headers, RECORD_SCHEMA.field("headers").type))
+    return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool) -> Iterator[bytes]:
+    """Yield record batches of rows of Kafka's record with their offsets, in order; gaps between offsets are kept."""
+    for start in range(0, rows.num_rows, _BATCH_ROWS):
+        yield _encoded(rows.slice(start, _BATCH_ROWS), log_append_time)
+
+
+def _encoded(rows: pa.RecordBatch, log_append_time: bool) -> bytes:
+    offsets = rows.column("offset").cast(pa.int64())
+    base_offset = offsets[0].as_py()
+    places = [offset - base_offset for offset in offsets.to_pylist()]
+    times = rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
+    builder = DefaultRecordBatchBuilder(_MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
+    appended = map(
+        builder.append,
+        places,
+        times,
+        rows.column("key").to_pylist(),
+        rows.column("value").to_pylist(),
+        _headers(rows),
+    )
+    for _ in appended:
+        pass
+    return _placed(builder.build(), base_offset, max(times) if log_append_time else None)
+
+
+def _headers(rows: pa.RecordBatch) -> Any:
+    if "headers" not in rows.schema.names or rows.column("headers").null_count == rows.num_rows:
+        return repeat([])
+    pairs = rows.column("headers").to_pylist()
+    return [[] if found is None else [(pair["key"], pair["value"]) for pair in found] for found in pairs]
+
+
+def _placed(built: bytes | bytearray, base_offset: int, append_time_ms: int | None) -> bytes:
+    """Return a batch at its offset; with the time of its entry, if that is the time of all its records."""
+    batch = bytearray(built)
+    struct.pack_into(">q", batch, 0, base_offset)
+    struct.pack_into(">i", batch, 12, 0)  # the leader's epoch, which never changes
+    if append_time_ms is not None:
+        (attributes,) = _ATTRIBUTES.unpack_from(batch, _CHECKED_FROM)
+        _sign(batch, attributes | _LOG_APPEND_TIME, append_time_ms)
+    return bytes(batch)
+
+
+def _sign(batch: bytearray, attributes: int, time_max_ms: int | None = None) -> None:
+    _ATTRIBUTES.pack_into(batch, _CHECKED_FROM, attributes)
+    if time_max_ms is not None:
+        struct.pack_into(">q", batch, 35, time_max_ms)
+    struct.pack_into(">I", batch, 17, google_crc32c.value(bytes(batch[_CHECKED_FROM:])))
+
+
+def control_batch(offset: int, timestamp_ms: int) -> bytes:
+    """Return a batch with one control record: a reader passes its offset, and hands nothing out.
+
+    It says that a transaction of no producer was aborted.
+    """
+    builder = DefaultRecordBatchBuilder(_MAGIC, 0, 1, -1, -1, -1, 1 << 10)
+    builder.append(0, timestamp_ms, _ABORT, _NO_COORDINATOR, [])
+    batch = bytearray(_placed(builder.build(), offset, None))
+    _sign(batch, _TRANSACTIONAL | _CONTROL)
+    return bytes(batch)
+
+
+def joined(batches: Sequence[bytes]) -> bytes:
+    """Return batches behind each other."""
+    return b"".join(chain(batches))
+
+
+def _refused(code: ErrorCode | WireCode, reason: str) -> KafkaException:
+    return KafkaException(KafkaError(code.value, reason))

@@ -1,0 +1,51 @@
+"""The code on the wire of each error of the store: Kafka's own where there is one, else one that clients act upon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kio.schema.errors import ErrorCode as WireCode
+
+from sparktxn.errors import ErrorCode, KafkaException, StoreError
+
+__all__ = ["code_of", "coordinator_code_of", "message_of"]
+
+_WIRE_CODES: Final = frozenset(code.value for code in WireCode)
+
+_IN_PLACE: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        ErrorCode.LOCAL_UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LOCAL_UNKNOWN_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LOCAL_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.LOCAL_MSG_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.LOCAL_FENCED: ErrorCode.PRODUCER_FENCED,
+        ErrorCode.LOCAL_INVALID_ARG: ErrorCode.INVALID_REQUEST,
+        ErrorCode.LOCAL_STATE: ErrorCode.INVALID_TXN_STATE,
+    }
+)
+
+
+def code_of(error: KafkaException) -> int:
+    """Return the code that says a refusal or a failure to a client.
+
+    A store that does not answer, or an outcome that is not known, is a request that timed out: clients try it again.
+    """
+    code = error.args[0].code()
+    if error.args[0].retriable() and code not in _WIRE_CODES:
+        return int(ErrorCode.REQUEST_TIMED_OUT)
+    code = _IN_PLACE.get(code, code)
+    return int(code) if code in _WIRE_CODES else int(ErrorCode.UNKNOWN)
+
+
+def coordinator_code_of(error: KafkaException) -> int:
+    """Return the code of a coordinator's answer: after what may pass, clients look for their coordinator again."""
+    if isinstance(error, StoreError) and error.args[0].retriable():
+        return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return code_of(error)
+
+
+def message_of(error: KafkaException) -> str:
+    """Return the error in words."""
+    return str(error.args[0].str())
