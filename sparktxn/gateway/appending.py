@@ -6,6 +6,7 @@ twice, through whichever gateway (PROTOCOL.md, "Producers"). Batches of others a
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -27,6 +28,7 @@ from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["Appended", "Appends"]
 
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _WRITERS_MAX: Final = 10_000
 """How many producers' writers are kept: one that is dropped is made again, and the log knows its sequences."""
 _RENEWED_BY: Final = frozenset(
@@ -39,6 +41,20 @@ class Appended(NamedTuple):
 
     base_offset: int
     timestamp_ms: int
+
+
+class _SameToken:
+    """Names the segment of a batch, and what its producer sends again: the log tells by that name that it has it."""
+
+    def __init__(
+        self, topic: StageTopic, partition: int, identity: ProducerIdAndEpoch, base_sequence: int, digest: bytes
+    ) -> None:
+        place = (topic.topic_id, partition, identity.producer_id, identity.producer_epoch, base_sequence)
+        self._token = hashlib.blake2b(b"%d/%d/%d/%d/%d/" % place + digest, digest_size=20).digest()
+
+    def token(self) -> str:
+        """Return 20 of the digits 0-9 and a-v."""
+        return "".join(_DIGITS[byte % len(_DIGITS)] for byte in self._token)
 
 
 class _Waiting(NamedTuple):
@@ -81,14 +97,18 @@ class Appends:
         records: pa.Table,
         identity: ProducerIdAndEpoch = NO_IDENTITY,
         base_sequence: int = -1,
+        digest: bytes = b"",
     ) -> Future[Appended]:
         """Queue a batch for a partition; its outcome is known once its entry is stored, or refused.
 
-        A large one is uploaded at once. The future raises CommandRefused where the log refuses the batch. It raises
+        `digest` is one of the records of an idempotent producer. A large batch is uploaded at once. The future raises CommandRefused where the log refuses the batch. It raises
         StoreUnavailable, OutcomeUnknown where it is not known by the deadline: a batch that is sent again is stored
         once, if its producer is idempotent.
         """
-        segment = PendingSegment(self._uploads, topic, partition, records, records.nbytes)
+        uploads = self._uploads
+        if identity != NO_IDENTITY:
+            uploads = uploads._replace(ids=_SameToken(topic, partition, identity, base_sequence, digest))
+        segment = PendingSegment(uploads, topic, partition, records, records.nbytes)
         if not segment.may_be_inline:
             segment.start()
         waiting = _Waiting(segment, identity, base_sequence, Future())

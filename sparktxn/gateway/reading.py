@@ -71,8 +71,17 @@ class Reads:
 
     def view(self, topics: set[str]) -> ReadView:
         """Return the newest view of topics that exist; the others are left out."""
-        known = {topic.name for topic in self._store.topics(max_age_ms=1000)}
-        return self._store.view(sorted(topics & known))
+        log = self._store.log
+        if any(log.topic(name) is None for name in topics):
+            log.refresh()
+        while True:
+            known = sorted(name for name in topics if log.topic(name) is not None)
+            try:
+                return self._store.view(known)
+            except CommandRefused as refused:
+                # It was deleted meanwhile: the view has made this known.
+                if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
 
     def fetch(
         self, view: ReadView, topic: str, partition: int, offset: int, isolation: Isolation, bytes_max: int

@@ -18,7 +18,7 @@ from sparktxn.gateway.settings import Endpoint, GatewaySettings, parse_endpoint
 from sparktxn.process.listening import listening
 from sparktxn.store import Store
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_clients"]
 
 _DEFAULTS: Final = GatewaySettings()
 _DRAIN_S: Final = 10.0
@@ -63,7 +63,7 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ending.set)
         on_start(str(endpoint))
-        await _serve(broker, listener, ending)
+        await serve_clients(broker, listener, ending)
 
     try:
         asyncio.run(run())
@@ -72,7 +72,8 @@ def serve(
         listener.close()
 
 
-async def _serve(broker: Broker, listener: socket.socket, ending: asyncio.Event) -> None:
+async def serve_clients(broker: Broker, listener: socket.socket, ending: asyncio.Event) -> None:
+    """Serve the clients that come to `listener`, until `ending` is set; what they have sent by then is answered."""
     memory = RequestMemory(broker.settings.requests_bytes_max)
     connections: set[asyncio.Task[None]] = set()
 
@@ -84,7 +85,8 @@ async def _serve(broker: Broker, listener: socket.socket, ending: asyncio.Event)
             return
         connections.add(task)
         try:
-            await Connection(broker, memory, reader, writer).serve()
+            with suppress(asyncio.CancelledError):
+                await Connection(broker, memory, reader, writer).serve()
         finally:
             connections.discard(task)
 

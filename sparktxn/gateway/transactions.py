@@ -284,7 +284,7 @@ class Transactions:
 
     @contextmanager
     def _working(self, transactional_id: str, identity: ProducerIdAndEpoch) -> Iterator[_Held]:
-        """Have the body work on a transactional id alone.
+        """Have the body work on a transactional id alone; an epoch that is too old is a fence, as at a coordinator.
 
         Raises:
             CommandRefused: CONCURRENT_TRANSACTIONS, another request works on it until the deadline.
@@ -294,6 +294,10 @@ class Transactions:
             raise CommandRefused(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id!r} is busy")
         try:
             yield held
+        except CommandRefused as refused:
+            if refused.error.code() == ErrorCode.INVALID_PRODUCER_EPOCH:
+                raise CommandRefused(ErrorCode.PRODUCER_FENCED, refused.error.str()) from refused
+            raise
         finally:
             held.lock.release()
 

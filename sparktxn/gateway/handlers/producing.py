@@ -53,7 +53,7 @@ async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[d
         identity = NO_IDENTITY
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-        future = broker.appends.add(topic, part.index, batch.records, identity, batch.base_sequence)
+        future = broker.appends.add(topic, part.index, batch.records, identity, batch.base_sequence, batch.digest)
         return _outcome(broker, topic, part.index, asyncio.wrap_future(future))
     except KafkaException as error:
         return _given(_failed(part.index, error))

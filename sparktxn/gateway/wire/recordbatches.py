@@ -6,6 +6,7 @@ codec sees it, but for the records themselves.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
@@ -46,7 +47,8 @@ _NO_COORDINATOR: Final = b"\0\0\0\0\0\0"
 class ProducedBatch(NamedTuple):
     """A batch that a producer has sent, its `records` as columns of Kafka's record.
 
-    `producer_id`, `producer_epoch` and `base_sequence` are -1 where the producer is not idempotent.
+    `producer_id`, `producer_epoch` and `base_sequence` are -1 where the producer is not idempotent. `digest` is one of
+    its records, the same for a batch that is sent again.
     """
 
     records: pa.Table
@@ -54,6 +56,7 @@ class ProducedBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     is_transactional: bool
+    digest: bytes
 
 
 def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
@@ -85,7 +88,8 @@ def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
     if count > len(payload):
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch of {len(payload)} bytes says that it has {count} records")
     records = _records(_plain(data, attributes, payload), now_ms)
-    return ProducedBatch(records, producer_id, epoch, sequence, bool(attributes & _TRANSACTIONAL))
+    digest = hashlib.blake2b(payload, digest_size=16).digest()
+    return ProducedBatch(records, producer_id, epoch, sequence, bool(attributes & _TRANSACTIONAL), digest)
 
 
 def _plain(data: bytes, attributes: int, payload: bytes | memoryview) -> bytes:

@@ -1,0 +1,109 @@
+"""Gateways of a test in its own loop, and a client that sends single requests."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32
+
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.server import serve_clients
+from sparktxn.gateway.settings import Endpoint, GatewaySettings
+from sparktxn.gateway.wire import messages
+from sparktxn.process.listening import listening
+from sparktxn.store import Store
+
+HOST = "127.0.0.1"
+
+
+class Gateway:
+    """One that serves."""
+
+    def __init__(self, broker: Broker, endpoint: Endpoint) -> None:
+        self.broker = broker
+        self.endpoint = endpoint
+        self.address = str(endpoint)
+
+
+@asynccontextmanager
+async def gateway(uri: str | Path, **settings: Any) -> AsyncIterator[Gateway]:
+    """Serve a store, which is made if there is none, until the block ends."""
+    with Store.open(str(uri), create=True) as store:
+        listener = listening(HOST, 0, "--listen")
+        listener.setblocking(False)
+        endpoint = Endpoint(HOST, listener.getsockname()[1])
+        broker = Broker(store, GatewaySettings(**settings), endpoint)
+        ending = asyncio.Event()
+        serving = asyncio.create_task(serve_clients(broker, listener, ending))
+        try:
+            yield Gateway(broker, endpoint)
+        finally:
+            ending.set()
+            await serving
+            await asyncio.to_thread(broker.close)
+            listener.close()
+
+
+class RawClient:
+    """Sends one request at a time, of any version, and returns what answers it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._numbers = count(1)
+
+    async def send(self, key: int, version: int, **members: Any) -> int:
+        """Send a request; return its number."""
+        number = next(self._numbers)
+        self.writer.write(encoded_request(key, version, number, members))
+        await self.writer.drain()
+        return number
+
+    async def receive(self, key: int, version: int) -> Any:
+        """Return the next answer, which is to a request of this kind."""
+        size = int.from_bytes(await self.reader.readexactly(4))
+        frame = await self.reader.readexactly(size)
+        response = messages._payload("response", key, version)
+        header, start = entity_reader(response.__header_schema__)(frame, 0)
+        body, _ = entity_reader(response)(frame, start)
+        return body
+
+    async def call(self, key: int, version: int, **members: Any) -> Any:
+        """Send a request, and return its answer."""
+        await self.send(key, version, **members)
+        return await self.receive(key, version)
+
+
+def encoded_request(key: int, version: int, number: int, members: dict[str, Any]) -> bytes:
+    """Return the frame of a request, with its size."""
+    request = messages._payload("request", key, version)
+    header_type = request.__header_schema__
+    header = {
+        "request_api_key": i16(key),
+        "request_api_version": i16(version),
+        "correlation_id": i32(number),
+        "client_id": "raw",
+    }
+    buffer = io.BytesIO()
+    entity_writer(header_type)(buffer, messages._built(header_type, header))
+    entity_writer(request)(buffer, messages._built(request, members))
+    frame = buffer.getvalue()
+    return len(frame).to_bytes(4) + frame
+
+
+@asynccontextmanager
+async def raw_client(served: Gateway) -> AsyncIterator[RawClient]:
+    """Connect to a gateway until the block ends."""
+    reader, writer = await asyncio.open_connection(*served.endpoint)
+    try:
+        yield RawClient(reader, writer)
+    finally:
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,142 @@
+"""Fetch and ListOffsets: what a reader gets, when, and what its position passes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as WireCode
+
+from sparktxn import Producer
+from sparktxn.store import Store
+from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
+from tests.gateway.requests import add_partition, batch, end, fetch, init_producer, produce, read_all, records_of
+
+Case = Callable[[Gateway, RawClient], Coroutine[Any, Any, None]]
+
+
+def at_a_gateway(folder: Path, case: Case, **settings: Any) -> None:
+    async def run() -> None:
+        with Store.open(str(folder / "store"), create=True) as store:
+            store.create_topic("t", 2)
+            async with gateway(folder / "store", **settings) as served, raw_client(served) as client:
+                await case(served, client)
+
+    asyncio.run(run())
+
+
+async def offsets(client: RawClient, timestamp: int, *, committed: bool = True) -> tuple[int, int]:
+    asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+    answer = await client.call(
+        2, 7, replica_id=-1, isolation_level=int(committed), topics=[{"name": "t", "partitions": [asked]}]
+    )
+    found = answer.topics[0].partitions[0]
+    assert found.error_code.value == 0
+    return found.offset, found.timestamp
+
+
+async def transaction(client: RawClient, *values: bytes, committed: bool) -> None:
+    identity = await init_producer(client, "tx")
+    assert await add_partition(client, "tx", identity, "t") == 0
+    await produce(client, "t", 0, batch(values, identity, 0, transactional=True), transactional_id="tx")
+    assert await end(client, "tx", identity, committed=committed) == 0
+
+
+def test_a_fetch_that_waits_gets_what_another_process_writes(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        waiting = asyncio.create_task(fetch(client, "t", 0, 0, wait_ms=20_000))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        (tmp_path / "same").symlink_to(tmp_path / "store", target_is_directory=True)
+        await asyncio.to_thread(_write, tmp_path / "same")
+        assert records_of((await waiting).records) == [(0, b"native")]
+
+    at_a_gateway(tmp_path, case)
+
+
+def _write(uri: Path) -> None:
+    producer = Producer({"bootstrap.servers": str(uri)})
+    producer.produce("t", b"native", partition=0)
+    assert producer.flush(20) == 0
+    producer.close()
+
+
+def test_a_fetch_waits_no_longer_than_it_says(tmp_path):
+    async def case(served: Gateway, client: RawClient) -> None:
+        began_s = served.broker.log.clock.monotonic_s()
+        assert (await fetch(client, "t", 0, 0, wait_ms=100)).records == b""
+        assert served.broker.log.clock.monotonic_s() - began_s >= 0.1
+
+    at_a_gateway(tmp_path, case)
+
+
+@pytest.mark.parametrize(("offset", "code"), [(-1, WireCode.offset_out_of_range), (4, WireCode.offset_out_of_range)])
+def test_an_offset_outside_the_partition_is_refused_at_once(tmp_path, offset, code):
+    async def case(_: Gateway, client: RawClient) -> None:
+        await produce(client, "t", 0, batch([b"1", b"2", b"3"]))
+        assert (await fetch(client, "t", 0, offset, wait_ms=60_000)).error_code == code
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_reader_passes_what_was_aborted(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        await transaction(client, b"1", committed=True)
+        await transaction(client, b"gone", b"gone", committed=False)
+        assert await read_all(client, "t") == [b"1"]
+        await transaction(client, b"2", committed=True)
+        assert await read_all(client, "t") == [b"1", b"2"]
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_topic_that_was_just_made_elsewhere_is_read(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        (tmp_path / "same").symlink_to(tmp_path / "store", target_is_directory=True)
+        with Store.open(str(tmp_path / "same")) as other:
+            await asyncio.to_thread(other.create_topic, "new")
+        assert (await fetch(client, "new", 0, 0)).error_code.value == 0
+        assert (await fetch(client, "none", 0, 0)).error_code == WireCode.unknown_topic_or_partition
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_large_partition_is_read_in_pieces_and_from_any_offset(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        values = [b"%06d" % number + b"x" * 200 for number in range(12_000)]
+        for start in range(0, len(values), 3_000):
+            await produce(client, "t", 0, batch(values[start : start + 3_000]))
+        assert await read_all(client, "t") == values
+        for offset in (1, 2_999, 7_777, 11_999):
+            found = records_of((await fetch(client, "t", 0, offset)).records)
+            assert found[0] == (offset, values[offset])
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_offsets_are_found_at_both_ends_by_time_and_of_the_newest_record(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        assert await offsets(client, -3) == (-1, -1)
+        await produce(client, "t", 0, batch([b"0", b"1", b"2"]))
+        await transaction(client, b"gone", b"gone", b"gone", b"gone", committed=False)
+        assert await offsets(client, -2) == (0, -1)
+        assert (await offsets(client, -1))[0] >= 3
+        assert await offsets(client, 1_700_000_000_001) == (1, 1_700_000_000_001)
+        assert await offsets(client, 1_700_000_000_003) == (-1, -1)
+        assert await offsets(client, -3) == (2, 1_700_000_000_002)
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_session_of_fetches_is_refused_so_that_clients_send_whole_ones(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        answer = await client.call(
+            1, 12, replica_id=-1, max_wait=0, min_bytes=0, max_bytes=1, isolation_level=0, session_id=5,
+            session_epoch=1, topics=[], forgotten_topics_data=[], rack_id="",
+        )  # fmt: skip
+        assert answer.error_code == WireCode.fetch_session_id_not_found
+
+    at_a_gateway(tmp_path, case)

@@ -1,0 +1,42 @@
+"""The memory of requests: no more is held than is allowed, and each waiting one gets its turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparktxn.gateway.memory import RequestMemory
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(1, 150), st.integers(0, 3), st.booleans()), min_size=1, max_size=20))
+def test_what_is_held_never_exceeds_the_limit_but_for_one_large_request(asked):
+    async def run() -> None:
+        memory = RequestMemory(100)
+        held: list[int] = []
+
+        async def hold(size: int, steps: int) -> None:
+            async with memory.holding(size):
+                held.append(size)
+                try:
+                    assert sum(held) == memory.held_bytes
+                    assert sum(held) <= 100 or len(held) == 1
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                finally:
+                    held.remove(size)
+
+        tasks = [asyncio.create_task(hold(size, steps)) for size, steps, _ in asked]
+        await asyncio.sleep(0)
+        for task, (_, _, cancelled) in zip(tasks, asked, strict=True):
+            if cancelled:
+                task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            assert ended is None or isinstance(ended, asyncio.CancelledError), ended
+        assert memory.held_bytes == 0
+        async with memory.holding(1):
+            assert memory.held_bytes == 1
+
+    asyncio.run(run())

@@ -1,0 +1,150 @@
+"""Produce outside transactions: each batch is stored once, in order, or refused with Kafka's code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as WireCode
+
+from sparktxn.store import Store
+from sparktxn.values.structs import ProducerIdAndEpoch
+from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
+from tests.gateway.requests import batch, fetch, init_producer, produce, produce_members, read_all, records_of
+
+Case = Callable[[Gateway, RawClient], Coroutine[Any, Any, None]]
+
+
+def at_a_gateway(folder: Path, case: Case, **settings: Any) -> None:
+    async def run() -> None:
+        with Store.open(str(folder / "store"), create=True) as store:
+            store.create_topic("t", 2)
+            async with gateway(folder / "store", **settings) as served, raw_client(served) as client:
+                await case(served, client)
+
+    asyncio.run(run())
+
+
+def test_records_are_read_as_they_were_sent(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        answer = await produce(client, "t", 0, batch([b"1", b"2"]))
+        assert (answer.error_code.value, answer.base_offset) == (0, 0)
+        assert (await produce(client, "t", 0, batch([b"3"]))).base_offset == 2
+        found = await fetch(client, "t", 0, 1)
+        assert records_of(found.records) == [(1, b"2"), (2, b"3")]
+        assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (3, 3, 0)
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_batch_of_an_idempotent_producer_is_stored_once_through_whichever_gateway(tmp_path):
+    async def case(served: Gateway, client: RawClient) -> None:
+        identity = await init_producer(client)
+        (tmp_path / "same").symlink_to(tmp_path / "store", target_is_directory=True)
+        async with gateway(tmp_path / "same") as other, raw_client(other) as second:
+            for number, to in enumerate((client, second, second, client)):
+                sent = batch([b"%d" % number, b"+"], identity, 2 * number)
+                for each in (to, to, second, client):
+                    answer = await produce(each, "t", 0, sent)
+                    assert (answer.error_code.value, answer.base_offset) == (0, 2 * number)
+        assert await read_all(client, "t") == [b"0", b"+", b"1", b"+", b"2", b"+", b"3", b"+"]
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_batches_that_are_sent_twice_at_once_are_stored_once(tmp_path):
+    """A client that has lost its connection sends again what still waits to be stored."""
+
+    async def case(served: Gateway, client: RawClient) -> None:
+        identity = await init_producer(client)
+        async with raw_client(served) as again:
+            for number in range(3):
+                sent = produce_members("t", 0, batch([b"%d" % number], identity, number))
+                await client.send(0, 9, **sent)
+                await again.send(0, 9, **sent)
+            for each in (client, again):
+                for number in range(3):
+                    answer = (await each.receive(0, 9)).responses[0].partition_responses[0]
+                    assert (answer.error_code.value, answer.base_offset) == (0, number)
+        assert await read_all(client, "t") == [b"0", b"1", b"2"]
+
+    at_a_gateway(tmp_path, case, linger_ms=100)
+
+
+def test_requests_of_a_connection_are_answered_in_order_and_share_an_entry(tmp_path):
+    async def case(served: Gateway, client: RawClient) -> None:
+        before = served.broker.log.refresh()
+        for number in range(5):
+            await client.send(0, 9, **produce_members("t", 0, batch([b"%d" % number])))
+        answers = [(await client.receive(0, 9)).responses[0].partition_responses[0] for _ in range(5)]
+        assert [answer.base_offset for answer in answers] == [0, 1, 2, 3, 4]
+        # The first one makes this gateway's own producer.
+        assert served.broker.log.refresh() - before == 2
+
+    at_a_gateway(tmp_path, case, linger_ms=200)
+
+
+def test_a_batch_that_follows_none_is_refused_alone(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        identity = await init_producer(client)
+        assert (await produce(client, "t", 0, batch([b"1"], identity, 0))).error_code.value == 0
+        for records in (batch([b"1"], identity, 0), batch([b"x"], identity, 7), batch([b"2"], identity, 1)):
+            await client.send(0, 9, **produce_members("t", 0, records))
+        codes = [(await client.receive(0, 9)).responses[0].partition_responses[0].error_code for _ in range(3)]
+        assert codes == [WireCode.none, WireCode.out_of_order_sequence_number, WireCode.none]
+        assert await read_all(client, "t") == [b"1", b"2"]
+
+    at_a_gateway(tmp_path, case, linger_ms=50)
+
+
+def test_without_acknowledgement_nothing_is_answered(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        await client.send(0, 9, **produce_members("t", 0, batch([b"1"]), acks=0))
+        answer = await produce(client, "t", 0, batch([b"2"]))
+        assert answer.base_offset == 1
+        assert await read_all(client, "t") == [b"1", b"2"]
+
+    at_a_gateway(tmp_path, case)
+
+
+def _with(data: bytes, place: int, value: int) -> bytes:
+    return data[:place] + bytes([value]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (b"", WireCode.corrupt_message),
+        (batch([b"1"])[:40], WireCode.corrupt_message),
+        (_with(batch([b"1"]), 70, 9), WireCode.corrupt_message),
+        (_with(batch([b"1"]), 16, 1), WireCode.unsupported_for_message_format),
+        (batch([b"1"]) * 2, WireCode.invalid_record),
+        (batch([b"1"], ProducerIdAndEpoch(1, 0), -1), WireCode.invalid_record),
+        (batch([b"x" * 2_000_000]), WireCode.message_too_large),
+    ],
+)
+def test_a_batch_that_is_not_right_is_refused(tmp_path, records, code):
+    async def case(_: Gateway, client: RawClient) -> None:
+        assert (await produce(client, "t", 0, records)).error_code == code
+        assert await read_all(client, "t") == []
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_unknown_partitions_and_typed_topics_take_no_records(tmp_path):
+    import pyarrow as pa
+
+    async def case(served: Gateway, client: RawClient) -> None:
+        served.broker.store.create_topic("typed", schema=pa.schema([("a", pa.int64())]))
+        for topic, partition, code in [
+            ("t", 2, WireCode.unknown_topic_or_partition),
+            ("none", 0, WireCode.unknown_topic_or_partition),
+            ("typed", 0, WireCode.invalid_record),
+            ("__transaction_state", 0, WireCode.invalid_topic_exception),
+        ]:
+            assert (await produce(client, topic, partition, batch([b"1"]))).error_code == code
+
+    at_a_gateway(tmp_path, case)

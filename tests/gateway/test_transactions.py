@@ -1,0 +1,190 @@
+"""Transactions through gateways: what one acknowledges from memory is committed whole, or never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparktxn.errors import ErrorCode
+from sparktxn.store import Store
+from tests.gateway.gateways import RawClient, gateway, raw_client
+from tests.gateway.requests import (
+    add_partition,
+    batch,
+    end,
+    fetch,
+    init_producer,
+    produce,
+    read_all,
+)
+
+LOST = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+TX = "tx"
+
+Case = Callable[[RawClient, RawClient], Coroutine[Any, Any, None]]
+
+
+def at_two_gateways(folder: Path, case: Case) -> None:
+    """Run a case with a client at each of two gateways, in different processes as far as the store knows."""
+
+    async def run() -> None:
+        uri = folder / "store"
+        with Store.open(str(uri), create=True) as store:
+            store.create_topic("t", 2)
+        # Other options make another log of the same store: what this gateway knows, the other one reads from the store.
+        async with gateway(uri) as one, gateway(uri.with_name("same")) as other:
+            async with raw_client(one) as first, raw_client(other) as second:
+                await case(first, second)
+
+    (folder / "same").symlink_to(folder / "store", target_is_directory=True)
+    asyncio.run(run())
+
+
+async def begun(client: RawClient, *values: bytes, sequence: int = 0, identity: Any = None) -> Any:
+    identity = identity or await init_producer(client, TX)
+    assert await add_partition(client, TX, identity, "t") == 0
+    if values:
+        sent = batch(values, identity, sequence, transactional=True)
+        assert (await produce(client, "t", 0, sent, transactional_id=TX)).error_code.value == 0
+    return identity
+
+
+def test_a_commit_shows_all_of_a_transaction_and_an_abort_none(tmp_path):
+    async def case(client: RawClient, other: RawClient) -> None:
+        identity = await begun(client, b"1", b"2")
+        assert await read_all(other, "t", committed=False) == []  # they are in the gateway's memory
+        assert await end(client, TX, identity, committed=True) == 0
+        await begun(client, b"3", sequence=2, identity=identity)
+        assert await end(client, TX, identity, committed=False) == 0
+        await begun(client, b"4", sequence=3, identity=identity)
+        assert await end(client, TX, identity, committed=True) == 0
+        assert await read_all(client, "t") == await read_all(other, "t") == [b"1", b"2", b"4"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_what_a_gateway_has_in_memory_no_other_one_commits(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(first, b"lost")
+        assert await end(second, TX, identity, committed=True) == LOST
+        assert await end(second, TX, identity, committed=False) == 0
+        await begun(second, b"kept", sequence=1, identity=identity)
+        assert await end(second, TX, identity, committed=True) == 0
+        assert await read_all(first, "t") == [b"kept"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_commit_after_a_committed_one_does_not_pass_where_its_records_are_not(tmp_path):
+    """A client's epoch is the same in both: only the entry that opens a transaction tells them apart."""
+
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(first, b"1")
+        assert await end(first, TX, identity, committed=True) == 0
+        await begun(first, b"2", sequence=1, identity=identity)
+        assert await end(second, TX, identity, committed=True) == LOST
+        assert await read_all(second, "t") == [b"1"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_commit_that_is_asked_for_twice_is_answered_by_every_gateway(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(first, b"1")
+        for client in (first, first, second):
+            assert await end(client, TX, identity, committed=True) == 0
+        assert await end(second, TX, identity, committed=False) == ErrorCode.INVALID_TXN_STATE
+        assert await read_all(second, "t") == [b"1"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_gateway_that_was_left_commits_nothing_of_an_aborted_transaction(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(first, b"old")
+        assert await end(second, TX, identity, committed=False) == 0
+        await begun(second, b"new", sequence=1, identity=identity)
+        # The client's request that waited at the first gateway: it means the transaction that is aborted.
+        assert await end(first, TX, identity, committed=True) != 0
+        assert await end(second, TX, identity, committed=True) == 0
+        assert await read_all(first, "t") == [b"new"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_client_may_change_gateways_between_transactions(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await init_producer(first, TX)
+        for number in range(6):
+            client = (first, second)[number // 2 % 2]
+            await begun(client, b"%d" % number, sequence=number, identity=identity)
+            assert await end(client, TX, identity, committed=number != 2) == 0
+        assert await read_all(first, "t") == [b"0", b"1", b"3", b"4", b"5"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_newer_producer_fences_the_older_one_at_every_gateway(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        old = await begun(first, b"old")
+        new = await begun(second, b"new")
+        assert new.producer_epoch > old.producer_epoch
+        assert await end(first, TX, old, committed=True) == ErrorCode.PRODUCER_FENCED
+        refused = await produce(second, "t", 0, batch([b"late"], old, 1, transactional=True), transactional_id=TX)
+        assert refused.error_code.value == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await end(second, TX, new, committed=True) == 0
+        assert await read_all(first, "t") == [b"new"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_batch_that_is_sent_twice_is_taken_once_and_none_is_left_out(tmp_path):
+    async def case(client: RawClient, _: RawClient) -> None:
+        identity = await begun(client, b"1", b"2")
+        for values, sequence, code in [
+            ((b"1", b"2"), 0, 0),
+            ((b"4",), 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+            ((b"3",), 2, 0),
+            ((b"3",), 2, 0),
+        ]:
+            sent = batch(values, identity, sequence, transactional=True)
+            assert (await produce(client, "t", 0, sent, transactional_id=TX)).error_code.value == code
+        assert await end(client, TX, identity, committed=True) == 0
+        assert await read_all(client, "t") == [b"1", b"2", b"3"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_a_partition_that_was_not_added_takes_no_records(tmp_path):
+    async def case(client: RawClient, _: RawClient) -> None:
+        identity = await begun(client, b"1")
+        refused = await produce(client, "t", 1, batch([b"x"], identity, 0, transactional=True), transactional_id=TX)
+        assert refused.error_code.value == ErrorCode.INVALID_TXN_STATE
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_an_open_transaction_holds_back_readers_of_committed_records_only_once_it_has_records(tmp_path):
+    async def case(client: RawClient, other: RawClient) -> None:
+        identity = await begun(client, b"1")
+        nobody = batch([b"plain"])
+        assert (await produce(other, "t", 0, nobody)).error_code.value == 0
+        assert await read_all(other, "t") == [b"plain"]
+        assert await end(client, TX, identity, committed=True) == 0
+        assert await read_all(other, "t") == [b"plain", b"1"]
+
+    at_two_gateways(tmp_path, case)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_without_records_ends(tmp_path, committed):
+    async def case(client: RawClient, _: RawClient) -> None:
+        identity = await begun(client)
+        assert await end(client, TX, identity, committed=committed) == 0
+        assert (await fetch(client, "t", 0, 0)).high_watermark in (0, 1)
+
+    at_two_gateways(tmp_path, case)
