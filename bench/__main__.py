@@ -26,6 +26,7 @@ _NAMES = (
     "console",
     "exporting",
     "folding",
+    "gateway",
     "tables",
     "spark",
     "microbatches",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["KAFKA", "broker", "poll_rates"]
+__all__ = ["KAFKA", "broker", "poll_rates", "with_confluent_kafka"]
 
 KAFKA: Final = "4.1.0"
 _ROOT: Final = Path(__file__).parents[1]
@@ -104,11 +104,11 @@ def broker(folder: Path, python: str, cache: Path, partitions: int) -> Iterator[
         process.wait(60)
 
 
-def poll_rates(folder: Path, cache: Path, rows: int, rounds: int) -> list[float]:
-    """Return what confluent-kafka's `poll()` reads in a second of a broker's transactions of 100, in several rounds.
+def with_confluent_kafka(cache: Path) -> dict[str, str]:
+    """Return the environment of a process that finds confluent-kafka, which is fetched into `cache` once.
 
     Raises:
-        OSError: the broker or confluent-kafka cannot be had, or what it ran has failed.
+        OSError: it cannot be had.
     """
     packages = cache / "confluent-kafka"
     if not packages.exists():
@@ -116,9 +116,18 @@ def poll_rates(folder: Path, cache: Path, rows: int, rounds: int) -> list[float]
         installed = subprocess.run(install, capture_output=True, text=True)
         if installed.returncode:
             raise OSError(f"confluent-kafka cannot be installed: {installed.stderr[-1_000:]}")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(_ROOT)])}
+
+
+def poll_rates(folder: Path, cache: Path, rows: int, rounds: int) -> list[float]:
+    """Return what confluent-kafka's `poll()` reads in a second of a broker's transactions of 100, in several rounds.
+
+    Raises:
+        OSError: the broker or confluent-kafka cannot be had, or what it ran has failed.
+    """
+    environment = with_confluent_kafka(cache)
     with broker(folder, sys.executable, cache, 1) as address:
         command = [sys.executable, "-m", "bench.kafka_driver", address, str(rows), str(rounds)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(_ROOT)])}
         driver = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True)
     if driver.returncode:
         raise OSError(f"the driver of confluent-kafka has failed: {driver.stderr[-2_000:]}")

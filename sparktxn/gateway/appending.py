@@ -101,9 +101,9 @@ class Appends:
     ) -> Future[Appended]:
         """Queue a batch for a partition; its outcome is known once its entry is stored, or refused.
 
-        `digest` is one of the records of an idempotent producer. A large batch is uploaded at once. The future raises CommandRefused where the log refuses the batch. It raises
-        StoreUnavailable, OutcomeUnknown where it is not known by the deadline: a batch that is sent again is stored
-        once, if its producer is idempotent.
+        `digest` is one of the records of an idempotent producer. A large batch is uploaded at once. The future raises
+        CommandRefused where the log refuses the batch, StoreUnavailable and OutcomeUnknown where it is not known by
+        the deadline. A batch that is sent again is stored once, if its producer is idempotent.
         """
         uploads = self._uploads
         if identity != NO_IDENTITY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
@@ -15,8 +15,18 @@ from sparktxn.process.events import log_event
 
 __all__ = ["Connection"]
 
+_FRAME_S_MAX: Final = 60.0
+"""How long a frame may take to arrive: what it is to fill is lent to no other one."""
 _IN_FLIGHT_MAX: Final = 16
 """How many answers of a connection wait; Kafka's producers send at most 5 requests before the first is answered."""
+
+
+class _Answering(NamedTuple):
+    """A request whose answer `later` gives; its `size_bytes` are in memory until then."""
+
+    request: Request
+    later: Awaitable[Answer | None]
+    size_bytes: int
 
 
 class Connection:
@@ -29,7 +39,7 @@ class Connection:
         self._memory = memory
         self._reader = reader
         self._writer = writer
-        self._answers: asyncio.Queue[tuple[Request, Awaitable[Answer | None]] | None] = asyncio.Queue(_IN_FLIGHT_MAX)
+        self._answers: asyncio.Queue[_Answering | None] = asyncio.Queue(_IN_FLIGHT_MAX)
 
     async def serve(self) -> None:
         """Answer requests until the client leaves; what it has sent is still answered."""
@@ -51,9 +61,16 @@ class Connection:
             size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
             if not 0 < size_bytes <= self._broker.settings.request_bytes_max:
                 raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
-            async with self._memory.holding(size_bytes):
-                request = decode_request(await self._reader.readexactly(size_bytes), highest_version)
-                await self._answers.put((request, await self._begun(request)))
+            await self._memory.acquire(size_bytes)
+            try:
+                async with asyncio.timeout(_FRAME_S_MAX):
+                    frame = await self._reader.readexactly(size_bytes)
+                request = decode_request(frame, highest_version)
+                later = await self._begun(request)
+            except BaseException:
+                self._memory.release(size_bytes)
+                raise
+            await self._answers.put(_Answering(request, later, size_bytes))
 
     async def _begun(self, request: Request) -> Awaitable[Answer | None]:
         served = SERVED.get(request.key)
@@ -65,14 +82,21 @@ class Connection:
         return _given(await served.handler(self._broker, request))
 
     async def _answer(self) -> None:
-        while (answered := await self._answers.get()) is not None:
-            request, later = answered
-            answer = await later
-            if answer is None:
+        is_connected = True
+        while (answering := await self._answers.get()) is not None:
+            request = answering.request
+            try:
+                answer = await answering.later
+            finally:
+                self._memory.release(answering.size_bytes)
+            if answer is None or not is_connected:
                 continue
             version = request.version if request.body is not None else 0
-            self._writer.write(encode_response(request.key, version, request.correlation_id, answer))
-            await self._writer.drain()
+            try:
+                self._writer.write(encode_response(request.key, version, request.correlation_id, answer))
+                await self._writer.drain()
+            except ConnectionError:
+                is_connected = False
 
 
 async def _given(answer: Answer) -> Answer:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 __all__ = ["RequestMemory"]
 
@@ -18,29 +16,22 @@ class RequestMemory:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.held_bytes = 0
 
-    @asynccontextmanager
-    async def holding(self, size_bytes: int) -> AsyncIterator[None]:
-        """Have the body hold a request of `size_bytes`, once there is room for it; a larger one is alone."""
-        if self._waiting or not self._fits(size_bytes):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((size_bytes, turn))
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._give_back(size_bytes)
-                raise
-        else:
+    async def acquire(self, size_bytes: int) -> None:
+        """Return once there is room for a request of `size_bytes`; one that is larger than all is alone."""
+        if not self._waiting and self._fits(size_bytes):
             self.held_bytes += size_bytes
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, turn))
         try:
-            yield
-        finally:
-            self._give_back(size_bytes)
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release(size_bytes)
+            raise
 
-    def _fits(self, size_bytes: int) -> bool:
-        return not self.held_bytes or self.held_bytes + size_bytes <= self._bytes_max
-
-    def _give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
+        """Give back what `acquire` has lent, to those that wait."""
         self.held_bytes -= size_bytes
         while self._waiting:
             next_bytes, turn = self._waiting[0]
@@ -50,3 +41,6 @@ class RequestMemory:
                 self.held_bytes += next_bytes
                 turn.set_result(None)
             self._waiting.popleft()
+
+    def _fits(self, size_bytes: int) -> bool:
+        return not self.held_bytes or self.held_bytes + size_bytes <= self._bytes_max

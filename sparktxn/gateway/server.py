@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from sparktxn.store import Store
 __all__ = ["serve", "serve_clients"]
 
 _DEFAULTS: Final = GatewaySettings()
+_COLLECTED_AT: Final = 200_000
 _DRAIN_S: Final = 10.0
 _FRAME_READ_BYTES: Final = 1 << 20
 
@@ -57,6 +59,7 @@ def serve(
     listener.setblocking(False)
     endpoint = Endpoint(host, listener.getsockname()[1])
     broker = Broker(store, settings, endpoint)
+    _collect_seldom()
 
     async def run() -> None:
         ending = asyncio.Event()
@@ -70,6 +73,13 @@ def serve(
     finally:
         broker.close()
         listener.close()
+
+
+def _collect_seldom() -> None:
+    """Have the collector of garbage look at records of batches seldom: they are many, and in no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AT, 20, 50)
 
 
 async def serve_clients(broker: Broker, listener: socket.socket, ending: asyncio.Event) -> None:

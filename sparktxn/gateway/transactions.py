@@ -54,6 +54,7 @@ class _Held:
         """By partition, the client's next sequence, and its newest batches as (first sequence, count)."""
         self.partitions: set[TopicIdPartition] = set()
         self.groups: set[str] = set()
+        self.memory_bytes = 0
         self.topics: dict[int, TopicBuffer] = {}
         self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
         self.outbox = Outbox(log, self.buffers, Reports())
@@ -73,6 +74,7 @@ class _Held:
         """Note that the transaction has ended."""
         self.open.ended()
         self.is_open, self.failure = False, None
+        self.memory_bytes = 0
 
 
 def _nothing() -> None:
@@ -88,6 +90,7 @@ class Transactions:
 
     def __init__(self, log: Log, settings: GatewaySettings) -> None:
         self._log = log
+        self._memory_bytes_max = settings.transactions_bytes_max
         self._timeout_ms_max = settings.transaction_timeout_ms_max
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
@@ -196,6 +199,14 @@ class Transactions:
             if buffer is None or buffer.partition_count <= partition:
                 buffer = held.topics[topic.topic_id] = TopicBuffer(topic)
             held.buffers.add_table(buffer.partitions[partition], batch.records)
+            held.memory_bytes += batch.records.nbytes
+            self._make_room(held)
+
+    def _make_room(self, held: _Held) -> None:
+        """Upload what a transaction has in memory, if all of them have too much."""
+        if sum(other.memory_bytes for other in list(self._held.values())) > self._memory_bytes_max:
+            held.open.upload()
+            held.memory_bytes = 0
 
     def add_offsets(
         self,

@@ -18,15 +18,16 @@ def test_what_is_held_never_exceeds_the_limit_but_for_one_large_request(asked):
         held: list[int] = []
 
         async def hold(size: int, steps: int) -> None:
-            async with memory.holding(size):
-                held.append(size)
-                try:
-                    assert sum(held) <= memory.held_bytes
-                    assert memory.held_bytes <= 100 or len(held) == 1
-                    for _ in range(steps):
-                        await asyncio.sleep(0)
-                finally:
-                    held.remove(size)
+            await memory.acquire(size)
+            held.append(size)
+            try:
+                assert sum(held) <= memory.held_bytes
+                assert memory.held_bytes <= 100 or len(held) == 1
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+            finally:
+                held.remove(size)
+                memory.release(size)
 
         tasks = [asyncio.create_task(hold(size, steps)) for size, steps, _ in asked]
         await asyncio.sleep(0)
@@ -36,7 +37,7 @@ def test_what_is_held_never_exceeds_the_limit_but_for_one_large_request(asked):
         for ended in await asyncio.gather(*tasks, return_exceptions=True):
             assert ended is None or isinstance(ended, asyncio.CancelledError), ended
         assert memory.held_bytes == 0
-        async with memory.holding(1):
-            assert memory.held_bytes == 1
+        await memory.acquire(1)
+        assert memory.held_bytes == 1
 
     asyncio.run(run())

@@ -28,7 +28,7 @@ TX = "tx"
 Case = Callable[[RawClient, RawClient], Coroutine[Any, Any, None]]
 
 
-def at_two_gateways(folder: Path, case: Case) -> None:
+def at_two_gateways(folder: Path, case: Case, **settings: Any) -> None:
     """Run a case with a client at each of two gateways, in different processes as far as the store knows."""
 
     async def run() -> None:
@@ -36,7 +36,7 @@ def at_two_gateways(folder: Path, case: Case) -> None:
         with Store.open(str(uri), create=True) as store:
             store.create_topic("t", 2)
         # Other options make another log of the same store: what this gateway knows, the other one reads from the store.
-        async with gateway(uri) as one, gateway(uri.with_name("same")) as other:
+        async with gateway(uri, **settings) as one, gateway(uri.with_name("same"), **settings) as other:
             async with raw_client(one) as first, raw_client(other) as second:
                 await case(first, second)
 
@@ -188,3 +188,21 @@ def test_a_transaction_without_records_ends(tmp_path, committed):
         assert (await fetch(client, "t", 0, 0)).high_watermark in (0, 1)
 
     at_two_gateways(tmp_path, case)
+
+
+def test_records_of_many_open_transactions_leave_the_memory_early(tmp_path):
+    async def case(client: RawClient, _: RawClient) -> None:
+        identities = {name: await init_producer(client, name) for name in ("a", "b")}
+        for sequence in range(4):
+            for name, identity in identities.items():
+                assert await add_partition(client, name, identity, "t") == 0
+                sent = batch([b"x" * 40_000, b"%d" % sequence], identity, 2 * sequence, transactional=True)
+                assert (await produce(client, "t", 0, sent, transactional_id=name)).error_code.value == 0
+        uploaded = list(tmp_path.glob("store/**/*.parquet"))
+        assert uploaded
+        for name, identity in identities.items():
+            assert await end(client, name, identity, committed=True) == 0
+        values = await read_all(client, "t")
+        assert [value for value in values if value and len(value) == 1] == [b"0", b"1", b"2", b"3"] * 2
+
+    at_two_gateways(tmp_path, case, transactions_bytes_max=100_000)

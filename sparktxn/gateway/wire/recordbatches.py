@@ -37,7 +37,7 @@ _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _NO_TIMESTAMP: Final = -1
-_COLUMNS: Final = attrgetter("key", "value", "headers", "timestamp")
+_MEMBERS: Final = tuple(map(attrgetter, ("key", "value", "headers", "timestamp")))
 _WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
 _BATCH_ROWS: Final = 10_000
 _ABORT: Final = b"\0\0\0\0"
@@ -105,7 +105,8 @@ def _plain(data: bytes, attributes: int, payload: bytes | memoryview) -> bytes:
 
 def _records(batch: bytes, now_ms: int) -> pa.Table:
     try:
-        keys, values, headers, times = zip(*map(_COLUMNS, DefaultRecordBatch(batch)), strict=True)
+        found = list(DefaultRecordBatch(batch))
+        keys, values, headers, times = (list(map(member, found)) for member in _MEMBERS)
     except Exception as error:  # the codec raises its own error, and others for what cannot be
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch has a record that cannot be read: {error}") from error
     timestamps = pa.array(times, pa.int64())
