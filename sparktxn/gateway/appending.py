@@ -75,7 +75,7 @@ class _Waiting(NamedTuple):
 
 
 class Appends:
-    """Gathers batches for `linger_s`, and appends them in rounds on a thread of its own."""
+    """Appends what has come in rounds, on a thread of its own; two of them begin at least `linger_s` apart."""
 
     def __init__(self, log: Log, *, linger_s: float, timeout_s: float) -> None:
         self._log = log
@@ -84,6 +84,7 @@ class Appends:
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
+        self._next_s = float("-inf")
         self._closed = False
         self._writers: dict[ProducerIdAndEpoch, TransactionWriter] = {}
         self._thread = start_thread(
@@ -142,13 +143,14 @@ class Appends:
                 raise
 
     def _take(self) -> list[_Waiting]:
-        """Return what waits, once it has lingered; empty once this is closed."""
+        """Return what waits, once the next round is due; empty once this is closed."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
-            linger = Deadline(self._log.clock, self._linger_s)
-            while not self._closed and not linger.passed():
-                self._changed.wait(linger.remaining_s())
+            # A batch that comes alone waits for no others.
+            while not self._closed and (wait_s := self._next_s - self._log.clock.monotonic_s()) > 0:
+                self._changed.wait(wait_s)
+            self._next_s = self._log.clock.monotonic_s() + self._linger_s
             taken, self._waiting = self._waiting, []
             return taken
 

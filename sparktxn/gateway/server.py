@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -23,8 +24,9 @@ __all__ = ["serve", "serve_clients"]
 
 _DEFAULTS: Final = GatewaySettings()
 _COLLECTED_AT: Final = 200_000
+_TURN_S: Final = 0.0005
 _DRAIN_S: Final = 10.0
-_FRAME_READ_BYTES: Final = 1 << 20
+_FRAME_READ_BYTES: Final = 1 << 16
 
 
 def serve(
@@ -59,7 +61,7 @@ def serve(
     listener.setblocking(False)
     endpoint = Endpoint(host, listener.getsockname()[1])
     broker = Broker(store, settings, endpoint)
-    _collect_seldom()
+    _tune_interpreter()
 
     async def run() -> None:
         ending = asyncio.Event()
@@ -75,8 +77,12 @@ def serve(
         listener.close()
 
 
-def _collect_seldom() -> None:
-    """Have the collector of garbage look at records of batches seldom: they are many, and in no cycles."""
+def _tune_interpreter() -> None:
+    """Have the collector of garbage look at records of batches seldom: they are many, and in no cycles.
+
+    And have threads take turns sooner: a request goes through three of them, and would wait 5 ms for each.
+    """
+    sys.setswitchinterval(_TURN_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED_AT, 20, 50)

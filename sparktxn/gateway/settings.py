@@ -42,7 +42,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     Args:
         advertised: where clients reach this gateway; None is where it listens.
         peers: all gateways of the store, this one among them or not.
-        linger_ms: how long records outside transactions wait for others, for one entry.
+        linger_ms: how far entries with records outside transactions are apart, at least; meanwhile records gather.
         creates_topics: whether a client that names a topic creates it, as a broker does.
         partition_count: how many partitions such a topic gets.
         request_bytes_max: the size of one request.

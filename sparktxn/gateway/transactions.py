@@ -47,6 +47,7 @@ class _Held:
         assert settings.transactional_id is not None
         self.lock = threading.Lock()
         self.identity = identity
+        self.is_adopted = False
         self.is_open = False
         self.failure: KafkaException | None = None
         """Why the open transaction cannot be committed any more."""
@@ -156,7 +157,8 @@ class Transactions:
             missing = partitions - held.partitions
             if not missing and (not group or group in held.groups):
                 return
-            for where in missing:
+            # Not for what was initialised here: a read of the log would wait for the entry that others write.
+            for where in missing if held.is_adopted else ():
                 held.outbox.continue_at(where, self._next_sequence(where, identity))
             try:
                 held.open.register(missing, group)
@@ -319,6 +321,7 @@ class Transactions:
             known = self._known(transactional_id, identity)
             number = known.transaction
             made = self._made(transactional_id, identity, number, known.timeout_ms)
+            made.is_adopted = True
             if known.status is TransactionStatus.ONGOING:
                 made.failure = CommandRefused(_LOST, f"the transaction of {transactional_id!r} was opened elsewhere")
             held = self._hold(transactional_id, made, replaces=held)

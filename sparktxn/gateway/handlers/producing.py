@@ -21,6 +21,8 @@ from sparktxn.values.structs import ProducerIdAndEpoch
 __all__ = ["produce"]
 
 _NO_PRODUCER: Final = -1
+_SMALL_BYTES: Final = 16 * 1024
+"""A smaller batch is decoded sooner than another thread takes it up."""
 
 
 async def produce(broker: Broker, request: Request) -> Awaitable[Answer | None]:
@@ -46,7 +48,10 @@ async def _answered(
 
 async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[dict[str, Any]]:
     try:
-        topic, batch = await broker.calls.run(_decoded, broker, name, part.index, part.records)
+        if len(part.records or b"") <= _SMALL_BYTES and broker.log.topic(name) is not None:
+            topic, batch = _decoded(broker, name, part.index, part.records)
+        else:
+            topic, batch = await broker.calls.run(_decoded, broker, name, part.index, part.records)
         if batch.is_transactional:
             await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
             return _given(_stored(part.index, -1, -1, -1))

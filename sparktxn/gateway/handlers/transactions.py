@@ -62,7 +62,8 @@ async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
 
 def _registered(broker: Broker, body: Any, version: int) -> dict[tuple[str, int], int]:
     asked = [(topic.name, number) for topic in body.v3_and_below_topics for number in topic.partitions]
-    broker.log.refresh(max_age_s=0.05)
+    if any(broker.log.topic(name) is None for name, _ in asked):
+        broker.log.refresh(max_age_s=0.05)
     found: dict[tuple[str, int], TopicIdPartition] = {}
     codes = {}
     for name, number in asked:
