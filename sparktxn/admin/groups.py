@@ -28,6 +28,7 @@ from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
 __all__ = [
     "alter_group_offsets",
+    "check_without_members",
     "delete_group",
     "delete_group_offsets",
     "describe_group",
@@ -244,6 +245,16 @@ def alter_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> Consu
         offsets.append(OffsetToCommit(*where, partition.offset, partition.metadata, leader_epoch))
     log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))])
     return ConsumerGroupTopicPartitions(wanted.group_id, partitions)
+
+
+def check_without_members(group_id: str, member_count: int) -> None:
+    """Refuse a change of a group that has members.
+
+    Raises:
+        KafkaException: ``NON_EMPTY_GROUP``.
+    """
+    if member_count:
+        raise refusal(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has {member_count} members")
 
 
 def delete_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:

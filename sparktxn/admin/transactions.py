@@ -26,11 +26,13 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "TransactionState",
+    "abort_ongoing",
     "abort_transaction",
     "describe_transaction",
     "fence_producer",
     "find_hanging_transactions",
     "list_transactions",
+    "ongoing_transaction",
 ]
 
 _COORDINATOR_ID: Final = 0
@@ -160,11 +162,7 @@ def describe_transaction(log: Log, transactional_id: str) -> TransactionDescript
     Raises:
         KafkaException: ``TRANSACTIONAL_ID_NOT_FOUND``; ``INVALID_REQUEST``: the id is empty.
     """
-    if not transactional_id:
-        raise refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-    record = log.transaction(transactional_id)
-    if record is None:
-        raise refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} is not known")
+    record = _existing(log, transactional_id)
     names = {topic.topic_id: topic.name for topic in log.topics()}
     partitions = [TopicPartition(names[where[0]], where[1]) for where in record.partitions if where[0] in names]
     return TransactionDescription(
@@ -178,6 +176,15 @@ def describe_transaction(log: Log, transactional_id: str) -> TransactionDescript
         transaction=record.transaction,
         prepared=record.prepared,
     )
+
+
+def _existing(log: Log, transactional_id: str) -> TransactionRecord:
+    if not transactional_id:
+        raise refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    record = log.transaction(transactional_id)
+    if record is None:
+        raise refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} is not known")
+    return record
 
 
 def abort_transaction(log: Log, spec: AbortTransactionSpec) -> None:
@@ -203,6 +210,27 @@ def abort_transaction(log: Log, spec: AbortTransactionSpec) -> None:
     if record is None:
         reason = f"no transactional id owns the transaction of producer {spec.producer_id}: it cannot be aborted"
         raise refusal(ErrorCode.INVALID_TXN_STATE, reason)
+    abort_ongoing(log, record)
+
+
+def ongoing_transaction(log: Log, transactional_id: str) -> TransactionRecord:
+    """Return the transactional id with its open transaction, as last known.
+
+    Raises:
+        KafkaException: ``TRANSACTIONAL_ID_NOT_FOUND``; ``INVALID_TXN_STATE``: no transaction is open.
+    """
+    record = _existing(log, transactional_id)
+    if record.status is not TransactionStatus.ONGOING:
+        raise refusal(ErrorCode.INVALID_TXN_STATE, f"transactional id {transactional_id!r} has no open transaction")
+    return record
+
+
+def abort_ongoing(log: Log, record: TransactionRecord) -> None:
+    """Abort the very transaction of `record`, in all partitions and groups that it has by then, and fence its producer.
+
+    Raises:
+        KafkaException: it has ended, or has another producer; then nothing has changed.
+    """
     command = EndTxn(
         record.transactional_id,
         record.producer_id,

@@ -129,7 +129,7 @@ def test_a_group_that_does_not_exist_may_be_given_offsets() -> None:
         (("accounts", "--to-earliest", "--topic", "absent"), 1, "txnlog topics list"),
         (("accounts", "--to-time", "noon", "--all-topics"), 2, "--to-time is 'noon'"),
         (("new", "--all-topics", "--to-earliest"), 1, "group 'new' has no offsets"),
-        (("new", "--topic", "orders", "--shift-by", "1"), 2, "use --to-offset"),
+        (("new", "--topic", "orders", "--shift-by", "1"), 2, "no offset for orders-0 that could be shifted"),
     ],
 )
 def test_what_is_wrong_moves_nothing(words: tuple[str, ...], code: int, expected: str) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from sparktxn.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupTopicPartitions, OffsetSpec
+from sparktxn.admin import ConsumerGroupDescription
+from sparktxn.admin.groups import check_without_members
+from sparktxn.admin.offsetreset import OffsetReset, ResetTarget, apply_reset, planned_reset
 from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.groups import ConsumerGroupState, MemberDescription
-from sparktxn.kafka.message import IsolationLevel, TopicPartition
+from sparktxn.kafka.message import IsolationLevel
 from sparktxn.process.clock import SystemClock
-from sparktxn.values.fieldtypes import TopicPartitionKey
 
 __all__ = ["app"]
 
@@ -118,7 +119,7 @@ def delete(session: Session, groups: _Groups, apply: Apply = False) -> None:
     described = admin.describe_consumer_groups(groups, request_timeout=timeout_s)
     rows = []
     for name in groups:
-        _check_empty(_existing(described[name].result()))
+        check_without_members(name, len(_existing(described[name].result()).members))
         rows.append({"group_id": name, "deleted": apply})
     if apply:
         for future in admin.delete_consumer_groups(groups, request_timeout=timeout_s).values():
@@ -126,12 +127,6 @@ def delete(session: Session, groups: _Groups, apply: Apply = False) -> None:
     session.out.rows(rows, none="")
     if not apply:
         session.out.remark("nothing was deleted: add --apply to delete these groups with all their offsets")
-
-
-def _check_empty(group: ConsumerGroupDescription) -> None:
-    if group.members:
-        reason = f"group {group.group_id!r} has {len(group.members)} members"
-        raise KafkaException(KafkaError(ErrorCode.NON_EMPTY_GROUP, reason))
 
 
 @verb(
@@ -173,75 +168,28 @@ def reset(
 
     Without --apply it prints the new offsets. An offset outside of the partition becomes its start or its end.
     """
-    targets = {"earliest": to_earliest, "latest": to_latest, "offset": to_offset, "shift": shift_by, "time": to_time}
+    targets: dict[ResetTarget, Any] = {
+        "earliest": to_earliest,
+        "latest": to_latest,
+        "offset": to_offset,
+        "shift": shift_by,
+        "time": to_time,
+    }
     given = [name for name, value in targets.items() if value is not None and value is not False]
     if len(given) != 1:
         raise WrongUsage("expected one of --to-earliest, --to-latest, --to-offset, --shift-by and --to-time")
     if bool(topics) == all_topics:
         raise WrongUsage("expected --topic or --all-topics")
-    admin, timeout_s = session.admin(), session.timeout_s
     if to_time is not None:
         targets["time"] = time_ms("--to-time", to_time, SystemClock().wall_ms())
-    _check_empty(admin.describe_consumer_groups([group], request_timeout=timeout_s)[group].result())
-    asked = ConsumerGroupTopicPartitions(group)
-    found = admin.list_consumer_group_offsets([asked], request_timeout=timeout_s)[group].result().topic_partitions or []
-    current = {(one.topic, one.partition): one.offset for one in found}
-    places = sorted(current) if all_topics else [place for text in topics or () for place in _places(session, text)]
-    if not places:
-        reason = f"group {group!r} has no offsets"
-        raise KafkaException(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason))
-    rows = list(_moves(admin, places, current, given[0], targets[given[0]], timeout_s))
-    if apply:
-        wanted = [TopicPartition(row["topic"], row["partition"], row["new_offset"]) for row in rows]
-        changes = [ConsumerGroupTopicPartitions(group, wanted)]
-        admin.alter_consumer_group_offsets(changes, request_timeout=timeout_s)[group].result()
-    session.out.rows(({"group_id": group, **row, "applied": apply} for row in rows), none="")
+    value = targets[given[0]]
+    asked = OffsetReset(group, tuple(topics or ()), given[0], 0 if isinstance(value, bool) else value)
+    store = session.store()
+    with store.log.within(session.timeout_s):
+        moves = planned_reset(store.log, asked, store.view)
+        if apply:
+            apply_reset(store.log, group, moves)
+    rows = ({"group_id": group, **msgspec.to_builtins(move), "applied": apply} for move in moves)
+    session.out.rows(rows, none="")
     if not apply:
         session.out.remark("nothing was changed: add --apply to set these offsets")
-
-
-def _places(session: Session, text: str) -> list[TopicPartitionKey]:
-    """Return the partitions that ``topic`` or ``topic:0,2`` names."""
-    topic, colon, numbers = text.partition(":")
-    count = session.store().view([topic], timeout_s=session.timeout_s).topics[topic].partition_count
-    if not colon:
-        return [(topic, number) for number in range(count)]
-    named = numbers.split(",")
-    if not all(number.isascii() and number.isdigit() for number in named):
-        raise WrongUsage(f"--topic {text!r} is malformed: expected TOPIC or TOPIC:0,1")
-    wrong = [number for number in named if int(number) >= count]
-    if wrong:
-        raise WrongUsage(f"topic {topic!r} has partitions 0 to {count - 1}, not {wrong[0]}")
-    return [(topic, int(number)) for number in named]
-
-
-def _moves(
-    admin: AdminClient,
-    places: Iterable[TopicPartitionKey],
-    current: dict[TopicPartitionKey, int],
-    target: str,
-    value: Any,
-    timeout_s: float,
-) -> Iterable[dict[str, Any]]:
-    def offsets(spec: OffsetSpec) -> dict[TopicPartitionKey, int]:
-        asked = {TopicPartition(*place): spec for place in places}
-        answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s)
-        return {(key.topic, key.partition): future.result().offset for key, future in answers.items()}
-
-    starts, ends = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
-    by_time = offsets(OffsetSpec.for_timestamp(value)) if target == "time" else {}
-    for place in places:
-        start, end, now = starts[place], ends[place], current.get(place)
-        if target == "shift":
-            if now is None:
-                raise WrongUsage(f"--shift-by: the group has no offset for {place[0]}-{place[1]}: use --to-offset")
-            wanted = now + value
-        else:
-            found = by_time.get(place, -1)
-            wanted = {"earliest": start, "latest": end, "offset": value, "time": end if found < 0 else found}[target]
-        yield {
-            "topic": place[0],
-            "partition": place[1],
-            "offset": now,
-            "new_offset": min(max(wanted, start), end),
-        }

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sparktxn.cli.changes import changes_of
+from sparktxn.admin.topicchange import setting_changes
+from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import set_option, unset_option, verb
 from sparktxn.config.topic import STORE_WIDE_SETTINGS
@@ -29,7 +30,7 @@ def settings(
 ) -> None:
     """List or alter the settings of the store. Those of topics are defaults of topics that do not set them."""
     admin, timeout_s = session.admin(), session.timeout_s
-    entries = changes_of(changes, unset)
+    entries = setting_changes(settings_of(changes), unset or ())
     store = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
     if entries:
         admin.incremental_alter_configs([store], request_timeout=timeout_s)[store].result()

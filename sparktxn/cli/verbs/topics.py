@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 
+from sparktxn.admin.topicchange import TopicChange, alter_topic, parse_column
 from sparktxn.cli import completion
 from sparktxn.cli.address import settings_of
-from sparktxn.cli.changes import changes_of
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, set_option, unset_option, verb
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.format.schema import parse_type
-from sparktxn.kafka.admin import ConfigResource, NewPartitions, NewTopic
+from sparktxn.kafka.admin import NewTopic
 from sparktxn.log.views.readview import ReadView
 from sparktxn.values.structs import TopicState
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
-
-_COLUMN = re.compile(r"(\S+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE | re.DOTALL)
 
 _Names = Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.", autocompletion=completion.topics)]
 _Name = Annotated[str, argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)]
@@ -76,7 +71,7 @@ def create(
 ) -> None:
     """Create topics, and the store if there is none at the address."""
     config = settings_of(settings)
-    schema = [_column(text) for text in columns] if columns else None
+    schema = [parse_column("--column", text) for text in columns] if columns else None
     new = [NewTopic(name, partitions, config=config, schema=schema) for name in names]
     made = []
     for name, future in session.admin().create_topics(new, request_timeout=session.timeout_s).items():
@@ -139,26 +134,16 @@ def alter(
     """
     if not (partitions or settings or unset or columns):
         raise WrongUsage("nothing to alter is given: add --set, --unset, --partitions or --column")
-    admin, timeout_s = session.admin(), session.timeout_s
-    entries = changes_of(settings, unset)
-    new = [_column(text) for text in columns or ()]
-    for validate_only in (True, False):  # a wrong part must not leave the topic altered by the others
-        changes: dict[Any, Any] = {}
-        if entries:
-            resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-            changes |= admin.incremental_alter_configs(
-                [resource], validate_only=validate_only, request_timeout=timeout_s
-            )
-        if new:
-            changes["columns"] = admin.add_columns(
-                {name: _schema(new)}, validate_only=validate_only, request_timeout=timeout_s
-            )[name]
-        if partitions:
-            changes["partitions"] = admin.create_partitions(
-                [NewPartitions(name, partitions)], validate_only=validate_only, request_timeout=timeout_s
-            )[name]
-        for future in changes.values():
-            future.result()
+    change = TopicChange(
+        topic=name,
+        settings=settings_of(settings),
+        unset=tuple(unset or ()),
+        columns=tuple(parse_column("--column", text) for text in columns or ()),
+        partition_count=partitions,
+    )
+    log = session.store().log
+    with log.within(session.timeout_s):
+        alter_topic(log, change)
     session.out.remark(f"altered topic {name}")
 
 
@@ -192,15 +177,3 @@ def _summary(topic: TopicState, view: ReadView) -> dict[str, Any]:
 
 def _columns(topic: TopicState) -> list[Row]:
     return [{"column": name, "type": type_, "nullable": nullable} for name, type_, nullable in topic.schema or ()]
-
-
-def _schema(columns: list[tuple[str, str, bool]]) -> pa.Schema:
-    return pa.schema([pa.field(name, parse_type(type_), nullable=nullable) for name, type_, nullable in columns])
-
-
-def _column(text: str) -> tuple[str, str, bool]:
-    """Return a column from ``name type`` or ``name type not null``."""
-    match = _COLUMN.fullmatch(text.strip())
-    if match is None:
-        raise WrongUsage(f"--column {text!r} is malformed: expected 'NAME TYPE' or 'NAME TYPE not null'")
-    return match[1], match[2], match[3] is None
