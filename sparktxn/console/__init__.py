@@ -1,1 +1,1 @@
-"""A console in the browser: pages over a store's public reads, each of them also as JSON. It changes nothing."""
+"""A console in the browser: pages over a store, each also as JSON. It changes nothing, unless that is allowed."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC
+from typing import TypeVar
 
 from sparktxn.config.times import absolute_ms, parse_time
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["Asked", "Hidden", "NotFound", "WrongRequest"]
+__all__ = ["Asked", "Hidden", "NotFound", "Refused", "WrongRequest"]
 
 _INT64_MAX = 2**63 - 1
 _TEXT_MAX = 4_096
+_LINES_MAX = 32_768
+
+
+Word = TypeVar("Word", bound=str)
 
 
 class WrongRequest(Exception):
@@ -24,6 +29,10 @@ class NotFound(Exception):
 
 class Hidden(Exception):
     """A request asks for values, and this console does not show them."""
+
+
+class Refused(Exception):
+    """A request asks for a change that it may not make."""
 
 
 class Asked:
@@ -41,6 +50,29 @@ class Asked:
         if len(value) > _TEXT_MAX:
             raise WrongRequest(f"{name} has {len(value)} characters: expected at most {_TEXT_MAX}")
         return value
+
+    def entered(self, name: str) -> str:
+        """Return what was entered into a field of a form, which is shown again with its error."""
+        return self._given.get(name, "")[:_LINES_MAX]
+
+    def lines(self, name: str) -> list[str]:
+        """Return the lines of a text that are not empty, without spaces around them."""
+        value = self._given.get(name, "")
+        if len(value) > _LINES_MAX:
+            raise WrongRequest(f"{name} has {len(value)} characters: expected at most {_LINES_MAX}")
+        return [line.strip() for line in value.splitlines() if line.strip()]
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Return settings, of which each line of a text has one as ``name=value``."""
+        found: dict[str, str] = {}
+        for line in self.lines(name):
+            setting, separator, value = line.partition("=")
+            if not separator or not setting.strip():
+                raise WrongRequest(f"{name} has a line {line[:80]!r}: expected name=value")
+            if setting.strip() in found:
+                raise WrongRequest(f"{name} has {setting.strip()[:80]!r} twice: expected it once")
+            found[setting.strip()] = value
+        return found
 
     def number(self, name: str, default: int | None = None, *, least: int = 0, most: int = _INT64_MAX) -> int | None:
         """Return a whole number from `least` to `most`; `default` if it is not given."""
@@ -68,12 +100,13 @@ class Asked:
         except ConfigurationError as error:
             raise WrongRequest(str(error)) from None
 
-    def choice(self, name: str, allowed: Collection[str], default: str) -> str:
+    def choice(self, name: str, allowed: Collection[Word], default: Word) -> Word:
         """Return one of some words."""
-        value = self._given.get(name, default)
-        if value not in allowed:
-            raise WrongRequest(f"{name} is {value[:40]!r}: expected one of {', '.join(allowed)}")
-        return value
+        given = self._given.get(name, default)
+        for word in allowed:
+            if word == given:
+                return word
+        raise WrongRequest(f"{name} is {given[:40]!r}: expected one of {', '.join(allowed)}")
 
     def entry(self) -> int | None:
         """Return the older entry that a view is asked for at: the field `entry`, else the slider `at`."""

@@ -39,6 +39,7 @@ def serve(
     *,
     token: str | None,
     hide_values: bool,
+    allow_changes: bool,
     timeout_s: float | None,
     on_start: Callable[[str], None],
 ) -> None:
@@ -50,6 +51,7 @@ def serve(
         port: the port; 0 is any that is free.
         token: what callers have to show; None only for this machine.
         hide_values: show no keys, values and headers of records.
+        allow_changes: offer changes of the store; without it nothing can be changed.
         timeout_s: how long the store may take for a page; None is no limit.
         on_start: called with the console's address once it listens.
 
@@ -58,5 +60,6 @@ def serve(
         KeyboardInterrupt: it was interrupted.
     """
     check_access(host, token)
-    pages = application(Source(store, hide_values=hide_values), timeout_s)
+    source = Source(store, hide_values=hide_values, allow_changes=allow_changes)
+    pages = application(source, timeout_s)
     serve_application(Guard(pages, host, token), host, port, "--listen", on_start)

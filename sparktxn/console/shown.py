@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -23,6 +24,7 @@ __all__ = [
     "number",
     "query",
     "record_bytes",
+    "row_lines",
     "segment_path",
     "size",
     "time",
@@ -32,6 +34,8 @@ __all__ = [
 CELL_CHARACTERS: Final = 160
 _HIDDEN_KINDS: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _KEPT: Final = "\n\t"
+_ITEMS_MAX: Final = 20
+_LEFT_OUT: Final = ("dry_run", "names", "names_left_out")
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
@@ -74,6 +78,29 @@ def cell(value: Any) -> str:
     if isinstance(value, dict | list | tuple):
         value = msgspec.json.encode(value, enc_hook=str).decode()
     return visible(str(value), CELL_CHARACTERS)
+
+
+def row_lines(row: Mapping[str, Any], *, empty: bool = True) -> Iterator[tuple[str, list[str]]]:
+    """Yield the members of a row as they are read, each with its items: those of lists on lines of their own.
+
+    Without `empty` those that are nothing are left out. So are always what a page shows elsewhere: names of objects.
+    """
+    for name, value in row.items():
+        if name in _LEFT_OUT or not (value or empty):
+            continue
+        items = value if isinstance(value, list | tuple) else [value]
+        is_size = name.endswith("size_bytes")
+        shown_items = [size(item) if is_size else _item(item) for item in items[:_ITEMS_MAX]]
+        if len(items) > _ITEMS_MAX:
+            shown_items.append(f"and {number(len(items) - _ITEMS_MAX)} more")
+        yield name.replace("_", " "), shown_items or ["–"]
+
+
+def _item(item: Any) -> str:
+    if not isinstance(item, dict):
+        return cell(item)
+    shown = {name: duration(value) if name.endswith("after_ms") else cell(value) for name, value in item.items()}
+    return ", ".join(f"{name.removesuffix('_ms').replace('_', ' ')} {value}" for name, value in shown.items())
 
 
 def number(value: float | None) -> str:

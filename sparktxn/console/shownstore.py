@@ -25,12 +25,16 @@ class Page(Struct, frozen=True):
 
 
 class Source:
-    """An open store as the pages read it. Nothing here writes to it."""
+    """An open store as the pages read it. Nothing here writes to it.
 
-    def __init__(self, store: Store, *, hide_values: bool = False) -> None:
+    With `allow_changes` the console has forms that do.
+    """
+
+    def __init__(self, store: Store, *, hide_values: bool = False, allow_changes: bool = False) -> None:
         self.store = store
         self.log = store.log
         self.hide_values = hide_values
+        self.allow_changes = allow_changes
         self.chronicle = Chronicle(store.log.objects)
         self.ids = TransactionalIds(store.log, self.chronicle)
         self.groups = GroupOffsets(store.log, self.chronicle)

@@ -15,10 +15,14 @@ from sparktxn.console.shownstore import Page
 __all__ = ["render"]
 
 
-def render(page: Page, path: str, store: str, now_ms: int) -> str:
-    """Return the HTML of a page; `path` is where it is, `store` the address that its head names."""
+def render(page: Page, path: str, store: str, now_ms: int, *, may_change: bool) -> str:
+    """Return the HTML of a page; `path` is where it is, `store` the address that its head names.
+
+    With `may_change` it links to the forms of changes.
+    """
     template = _environment().get_template(page.template)
-    text: str = template.render(page.content, title=page.title, path=path, store_uri=store, now_ms=now_ms)
+    given = {"path": path, "store_uri": store, "now_ms": now_ms, "may_change": may_change}
+    text: str = template.render({**page.content, **given, "title": page.title})
     # Halves of surrogate pairs are in no encoding.
     return text.encode("utf-8", "replace").decode()
 

@@ -12,14 +12,17 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
+from typing import Any
 
 import pytest
 import uvicorn
 
 from sparktxn.process import webserver
+from sparktxn.store import Store
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
 from tests.cli.test_processes import WAIT_S, start, stream
+from tests.console.asking import Console
 
 TOKEN = "0123456789abcdef"
 
@@ -55,6 +58,53 @@ def test_it_serves_pages_until_ctrl_c(serving: list[subprocess.Popen[bytes]]) ->
     process.send_signal(signal.SIGINT)
     assert process.wait(WAIT_S) == 130
     assert (stream(process.stdout).read(), stream(process.stderr).read()) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "words"),
+    [
+        (
+            "reset-offsets?group=accounts",
+            {"to": "earliest"},
+            ("groups", "reset", "accounts", "--all-topics", "--to-earliest"),
+        ),
+        (
+            "reset-offsets?group=accounts",
+            {"to": "offset", "value": 1, "topics": "orders:0"},
+            ("groups", "reset", "accounts", "--topic", "orders:0", "--to-offset", "1"),
+        ),
+        *(("job", {"job": job}, (job,)) for job in ("sweep", "retention", "compact", "rewrite", "vacuum")),
+        ("job", {"job": "tables"}, ("tables", "publish")),
+    ],
+)
+def test_a_preview_says_what_the_command_says_without_apply(
+    form: str, given: dict[str, object], words: tuple[str, ...]
+) -> None:
+    ok("produce", "-t", "orders", stdin=b"one\ntwo\n")
+    ok("consume", "-t", "orders", "-G", "accounts", "-e")
+    printed = ok(*words, "--json").json
+    with Store.open(store()) as opened:
+        rows = Console(opened, allow_changes=True).preview(f"/change/{form}", **given)["rows"]
+    assert [{name: row[name] for name in row if not name.startswith("names")} for row in rows] == printed
+
+
+def test_changes_are_offered_where_they_are_allowed(serving: list[subprocess.Popen[bytes]]) -> None:
+    process = start("console", "--port", "0", "--no-browser", "--json", "--allow-changes")
+    serving.append(process)
+    address = json.loads(stream(process.stdout).readline())["address"]
+    form = json.loads(get(f"{address}/change/create-topic", Accept="application/json"))
+    headers = {"Accept": "application/json", "Content-Type": "application/json", "Origin": address}
+
+    def post(path: str, **members: object) -> Any:
+        body = json.dumps({"form_token": form["form_token"], **members}).encode()
+        request = urllib.request.Request(f"{address}{path}", body, headers)
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            return json.loads(answer.read())
+
+    preview = post("/change/create-topic", topic="made", partitions=2)
+    assert [row["topic"] for row in ok("topics", "list", "--json").json] == ["orders"]
+    assert post("/change/apply", plan=preview["plan"])["applied"]
+    assert [row["topic"] for row in ok("topics", "list", "--json").json] == ["made", "orders"]
 
 
 def test_a_token_of_the_environment_is_asked_for(

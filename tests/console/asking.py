@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 from sparktxn.console.guard import Guard
 from sparktxn.console.routes import application
@@ -14,6 +14,9 @@ from sparktxn.console.shownstore import Source
 from sparktxn.store import Store
 
 HOST = "127.0.0.1:8477"
+SAME_ORIGIN = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}
+HTML = {"accept": "text/html", "content-type": "application/x-www-form-urlencoded", **SAME_ORIGIN}
+JSON = {"accept": "application/json", "content-type": "application/json", **SAME_ORIGIN}
 
 
 class Answer(NamedTuple):
@@ -41,9 +44,10 @@ class Console:
         host: str = "127.0.0.1",
         token: str | None = None,
         hide_values: bool = False,
+        allow_changes: bool = False,
         timeout_s: float | None = 30.0,
     ) -> None:
-        self.source = Source(store, hide_values=hide_values)
+        self.source = Source(store, hide_values=hide_values, allow_changes=allow_changes)
         self._app = Guard(application(self.source, timeout_s), host, token)
 
     def ask(self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
@@ -64,6 +68,27 @@ class Console:
         answer = self.get(target, accept="application/json")
         assert answer.code == 200, answer.text
         return answer.json
+
+    def submit(self, target: str, **fields: str) -> Answer:
+        """Send a form as a browser does."""
+        return self.ask("POST", target, HTML, urlencode(fields).encode())
+
+    def send(self, target: str, **members: Any) -> Answer:
+        """Send JSON as a program does."""
+        return self.ask("POST", target, JSON, json.dumps(members).encode())
+
+    def form_token(self) -> str:
+        token: str = self.data("/change/create-topic")["form_token"]
+        return token
+
+    def preview(self, target: str, **members: Any) -> Any:
+        """The preview of a change that may be made, as JSON."""
+        answer = self.send(target, form_token=self.form_token(), **members)
+        assert answer.code == 200, answer.text
+        return answer.json
+
+    def apply(self, preview: Any) -> Answer:
+        return self.send("/change/apply", form_token=preview["form_token"], plan=preview["plan"])
 
     async def _ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
         path, _, query = target.partition("?")

@@ -85,3 +85,24 @@ def test_a_store_that_does_not_answer_gives_a_page_in_time(silent: tuple[SilentS
             check(answer.text)
     for target in TARGETS:
         check(console.page(target))
+
+
+def test_a_change_of_a_store_that_does_not_answer_gives_a_page_in_time(silent: tuple[SilentStore, Store]) -> None:
+    objects, store = silent
+    console = Console(store, timeout_s=0.3, allow_changes=True)
+    previews = [console.preview("/change/create-topic", topic="new"), console.preview("/change/job", job="sweep")]
+    token = console.form_token()
+    with objects.silence():
+        began_s = time.monotonic()
+        answers = [
+            console.submit("/change/create-topic", form_token=token, topic="other"),
+            *map(console.apply, previews),
+        ]
+        assert time.monotonic() - began_s < 9
+        assert [answer.code for answer in answers] == [503, 503, 503]
+        check(answers[0].text)
+    for preview in previews:
+        page = console.get(f"/changed/{preview['plan']}", accept="text/html")
+        assert page.code == 503
+        check(page.text)
+        assert console.apply(preview).code == 503

@@ -41,7 +41,14 @@ PAGES = (
     *(f"/log/{entry}" for entry in range(1, 6)),
     "/maintenance?run=1",
 )
-ERRORS = (f"/topics/{ID}", f"/topics/t/records?as={ID}", f"/group?id={ID}x", f"/transaction?id={ID}x", f"/{ID}")
+ERRORS = (
+    "//evil.example/",
+    f"/topics/{ID}",
+    f"/topics/t/records?as={ID}",
+    f"/group?id={ID}x",
+    f"/transaction?id={ID}x",
+    f"/{ID}",
+)
 
 
 @pytest.fixture
@@ -67,6 +74,7 @@ def test_nothing_of_an_address_becomes_html(shown: Console, page: str) -> None:
     assert answer.code in (400, 404)
     check(answer.text)
     assert "<script" not in answer.text.lower()
+    assert not {"\x00", "\u202e", "\x1b"} & set(answer.text)
 
 
 def test_a_long_value_is_cut_and_can_be_downloaded(shown: Console) -> None:

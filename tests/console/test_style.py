@@ -16,7 +16,9 @@ PAIRS = [
     *((ink, back) for ink in ("ink", "dim", "link") for back in ("page", "panel", "head")),
     *((word, f"{word}-back") for word in ("good", "bad", "open", "prepared")),
     ("ink", "bad-back"),
+    ("ink", "good-back"),
     ("panel", "link"),
+    ("panel", "bad"),
 ]
 ENOUGH = 4.5
 

@@ -35,12 +35,16 @@ def console(
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="Show no keys, values and headers of records.")
     ] = False,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Offer changes: topics, offsets, transactions, jobs of maintenance."),
+    ] = False,
 ) -> None:
     """Show the store in the browser: topics and records, transactions, groups, the log and files.
 
-    It changes nothing. Each page is JSON, too, for callers that accept application/json. A token belongs into the
-    environment variable, as other users of this machine may see options. --timeout is how long the store may take for
-    a page.
+    Without --allow-changes it changes nothing. Each page is JSON, too, for callers that accept application/json. A
+    token belongs into the environment variable, as other users of this machine may see options. --timeout is how long
+    the store may take for a page.
     """
     serve = server_of("sparktxn.console.serving", "the console", "console")
     store = session.store()
@@ -57,6 +61,7 @@ def console(
         port,
         token=token,
         hide_values=hide_values,
+        allow_changes=allow_changes,
         timeout_s=session.timeout_s,
         on_start=started,
     )

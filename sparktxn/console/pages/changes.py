@@ -1,0 +1,97 @@
+"""The pages of a change: its form, its preview, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sparktxn.console.asked import Asked
+from sparktxn.console.changes.change import Change, Row
+from sparktxn.console.changes.previews import Outcome, Preview, Previews
+from sparktxn.console.shown import query, row_lines
+from sparktxn.console.shownstore import Page, Source
+
+__all__ = ["form", "preview", "result"]
+
+_ROWS: Final = 500
+
+
+def form(source: Source, previews: Previews, kind: type[Change], asked: Asked, error: str = "") -> Page:
+    """Return the form of a change with what was entered; `error` says what is wrong with that."""
+    title = kind.title(asked)
+    content = {
+        "kind": kind.kind,
+        "title": title,
+        "address": _address(kind, asked),
+        "fields": msgspec.to_builtins(kind.fields(source, asked)),
+        "form_token": previews.form_token,
+        "error": {"message": error} if error else None,
+    }
+    return Page("change.html", title, content)
+
+
+def preview(source: Source, previews: Previews, kind: type[Change], asked: Asked) -> Page:
+    """Return what a change would do, and keep it, so that it can be applied once.
+
+    Raises:
+        WrongRequest, ConfigurationError: what was entered is wrong.
+        KafkaException: the store would refuse it, or does not answer.
+    """
+    change = kind.asked(source, asked)
+    title = kind.title(asked)
+    planned = change.planned(source)
+    content = {
+        "kind": kind.kind,
+        "title": title,
+        "back": _address(kind, asked),
+        **_rows(planned.rows, is_job=kind.is_job),
+        "notes": planned.notes,
+        "applied": False,
+        "verb": kind.verb,
+        "form_token": previews.form_token,
+        "plan": previews.keep(Preview(change, title, planned)),
+    }
+    return Page("preview.html", f"{title}: preview", content)
+
+
+def result(number: str, found: Preview, outcome: Outcome | None) -> Page:
+    """Return what came of a preview; None while it is being applied."""
+    is_done = outcome is not None and outcome.code == 200
+    error = None
+    if outcome is not None and not is_done:
+        error = {"code": outcome.code, "title": _word(outcome).capitalize(), "message": outcome.message}
+    content: dict[str, Any] = {
+        "kind": found.change.kind,
+        "title": found.title,
+        "plan": number,
+        **_rows(outcome.rows if outcome is not None else (), is_job=found.change.is_job),
+        "applied": is_done,
+        "error": error,
+        "address": found.change.address(),
+        "follow": outcome is None,
+    }
+    return Page("result.html", f"{found.title}: {_word(outcome)}", content)
+
+
+def _word(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "being done"
+    if not outcome.is_known:
+        return "not known whether it was done"
+    return "done" if outcome.code == 200 else "not done"
+
+
+def _rows(rows: Sequence[Row], *, is_job: bool) -> dict[str, Any]:
+    """Return rows for a table; the one row of a single thing is also shown line by line."""
+    shown = list(rows[:_ROWS])
+    return {
+        "rows": shown,
+        "rows_left_out": len(rows) - len(shown),
+        "lines": list(row_lines(shown[0], empty=not is_job)) if len(shown) == 1 else None,
+    }
+
+
+def _address(kind: type[Change], asked: Asked) -> str:
+    return query(f"/change/{kind.kind}", **{name: asked.entered(name) or None for name in kind.subject})
