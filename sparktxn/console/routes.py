@@ -32,6 +32,7 @@ from sparktxn.console.pages.transactions import transaction, transactional_ids, 
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.console.templating import render
 from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode, KafkaException, StoreError, ViewExpired
+from sparktxn.exporter.storemetrics import SCRAPE_TIMEOUT_S, StoreMetrics
 from sparktxn.process.events import log_event
 
 __all__ = ["application"]
@@ -82,6 +83,7 @@ def application(source: Source, timeout_s: float | None) -> Starlette:
         Route("/topics/{name}/download", pages.download),
         Route("/topics/{name}/records/{partition:int}/{offset:int}/value", pages.value),
         Route("/log/{number:int}/raw", pages.raw),
+        Route("/metrics", _metrics(StoreMetrics(source.store, _scrape_s(timeout_s)))),
         Route("/static/{name}", _static),
     ]
     if source.allow_changes:
@@ -237,6 +239,20 @@ class _Changes:
             if code >= 500:
                 log_event("console_request_failed", method=request.method, path=request.url.path, error=error)
             return Outcome(code, message=text, is_known=code < 500 or not has_begun)
+
+
+def _metrics(found: StoreMetrics) -> Callable[[Request], Response]:
+    """Return the endpoint of the store's figures for Prometheus, which are those of the exporter."""
+
+    def endpoint(request: Request) -> Response:
+        data, content_type = found.page(request.headers.get("accept"))
+        return Response(data, headers={"Content-Type": content_type})
+
+    return endpoint
+
+
+def _scrape_s(timeout_s: float | None) -> float:
+    return SCRAPE_TIMEOUT_S if timeout_s is None else min(timeout_s, SCRAPE_TIMEOUT_S)
 
 
 def _refused(request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import choose_encoder
@@ -18,7 +18,10 @@ from sparktxn.process.events import log_event
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
-__all__ = ["StoreMetrics"]
+__all__ = ["SCRAPE_TIMEOUT_S", "StoreMetrics"]
+
+SCRAPE_TIMEOUT_S: Final = 10.0
+"""Prometheus' own time-out of a scrape, where none is set."""
 
 
 class StoreMetrics(Collector):
@@ -32,7 +35,7 @@ class StoreMetrics(Collector):
         TypeError, ConfigurationError: an argument is something else.
     """
 
-    def __init__(self, store: Store, timeout_s: float | None = 10.0) -> None:
+    def __init__(self, store: Store, timeout_s: float | None = SCRAPE_TIMEOUT_S) -> None:
         self._log = arguments.instance("store", store, Store).log
         self._figures = StoreFigures(store)
         self._timeout_s = arguments.timeout_s("timeout_s", timeout_s)

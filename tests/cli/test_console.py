@@ -174,11 +174,11 @@ def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
     assert done.err.startswith(f"txnlog: cannot listen at port {port} of '127.0.0.1': Address already in use")
 
 
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "jinja2"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "jinja2", "prometheus_client"])
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
-        if name.startswith(("sparktxn.console", "sparktxn.process.webserver", f"{missing}.")):
+        if name.startswith(("sparktxn.console", "sparktxn.exporter", "sparktxn.process.webserver", f"{missing}.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("console", "--port", "0", "--no-browser")

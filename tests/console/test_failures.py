@@ -87,6 +87,17 @@ def test_a_store_that_does_not_answer_gives_a_page_in_time(silent: tuple[SilentS
         check(console.page(target))
 
 
+def test_a_scrape_of_a_store_that_does_not_answer_says_so_in_time(silent: tuple[SilentStore, Store]) -> None:
+    objects, store = silent
+    console = Console(store, timeout_s=0.2)
+    with objects.silence():
+        began_s = time.monotonic()
+        answer = console.get("/metrics")
+        assert time.monotonic() - began_s < 3
+    assert (answer.code, "txnlog_up 0.0" in answer.text, "kafka_" in answer.text) == (200, True, False)
+    assert "txnlog_up 1.0" in console.get("/metrics").text
+
+
 def test_a_change_of_a_store_that_does_not_answer_gives_a_page_in_time(silent: tuple[SilentStore, Store]) -> None:
     objects, store = silent
     console = Console(store, timeout_s=0.3, allow_changes=True)
