@@ -18,7 +18,7 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["EntryFacts", "TransactionChange", "facts_of"]
+__all__ = ["EntryFacts", "Moved", "TransactionChange", "facts_of"]
 
 
 _ENDS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
@@ -45,11 +45,18 @@ class TransactionChange(NamedTuple):
         return self.status is TransactionStatus.PREPARE_COMMIT if self.status in _ENDS else None
 
 
+class Moved(NamedTuple):
+    """An offset before and after an entry; None where there was none."""
+
+    before: int | None
+    after: int | None
+
+
 class EntryFacts(Struct, frozen=True, gc=False):
     """What one entry did.
 
     `records` and `size_bytes` are what it appended, by topic; those of a transaction become visible only with its end.
-    `ends` are the log end offsets that it left, and `offsets` the committed offsets by (group, topic id, partition).
+    `ends` are the log end offsets that it moved, and `offsets` the committed offsets by (group, topic id, partition).
     """
 
     entry: int
@@ -58,8 +65,8 @@ class EntryFacts(Struct, frozen=True, gc=False):
     records: dict[str, int]
     size_bytes: dict[str, int]
     transactions: tuple[TransactionChange, ...]
-    ends: dict[TopicIdPartition, int]
-    offsets: dict[tuple[str, int, int], int]
+    ends: dict[TopicIdPartition, Moved]
+    offsets: dict[tuple[str, int, int], Moved]
 
     @property
     def weight(self) -> int:
@@ -72,14 +79,16 @@ def facts_of(followed: Followed) -> EntryFacts:
     entry, names = followed.entry, followed.topic_names
     records: dict[str, int] = {}
     size_bytes: dict[str, int] = {}
-    ends: dict[TopicIdPartition, int] = {}
-    offsets: dict[tuple[str, int, int], int] = {}
-    for record in followed.changes.values():
-        if isinstance(record, PartitionState):
-            ends[record.topic_id, record.partition] = record.log_end_offset
-        elif isinstance(record, CommittedOffset):
-            offsets[record.group_id, record.topic_id, record.partition] = record.offset
-        elif isinstance(record, PartitionSegments):
+    ends: dict[TopicIdPartition, Moved] = {}
+    offsets: dict[tuple[str, int, int], Moved] = {}
+    for key, record in followed.changes.items():
+        match key:
+            case ("partition", int(topic_id), int(number)):
+                ends[topic_id, number] = Moved(*(_end(one) for one in (followed.delta.before(key), record)))
+            case ("offset", str(group_id), int(topic_id), int(number)):
+                moved = Moved(*(_offset(one) for one in (followed.delta.before(key), record)))
+                offsets[group_id, topic_id, number] = moved
+        if isinstance(record, PartitionSegments):
             _count(entry.entry, record, names, records, size_bytes)
     return EntryFacts(
         entry.entry,
@@ -91,6 +100,14 @@ def facts_of(followed: Followed) -> EntryFacts:
         ends,
         offsets,
     )
+
+
+def _end(record: object) -> int | None:
+    return record.log_end_offset if isinstance(record, PartitionState) else None
+
+
+def _offset(record: object) -> int | None:
+    return record.offset if isinstance(record, CommittedOffset) else None
 
 
 def _count(

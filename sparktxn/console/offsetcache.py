@@ -60,8 +60,9 @@ class GroupOffsets(KeptUp):
         if any(not _READ_AGAIN.isdisjoint(one.operations) for one in facts):
             return False
         for one in facts:
-            for (group_id, *place), offset in one.offsets.items():
-                self._offsets.setdefault(group_id, {})[place[0], place[1]] = offset
+            for (group_id, topic_id, partition), moved in one.offsets.items():
+                if moved.after is not None:
+                    self._offsets.setdefault(group_id, {})[topic_id, partition] = moved.after
         if len(self._offsets) > len(self._ids):
             self._ids = sorted({*self._ids, *self._offsets})
         return True

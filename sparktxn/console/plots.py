@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.tallies import Passage, Tally
 from sparktxn.console.timeline import Bar, Lane
 from sparktxn.values.fieldtypes import TopicIdPartition
 
@@ -56,21 +56,50 @@ class Buckets(Struct, frozen=True):
     endings: dict[str, list[float]]
 
 
-def rates(facts: Sequence[EntryFacts], start_ms: int, end_ms: int) -> Buckets:
-    """Return records and bytes per second by topic, and ends of transactions per second, between two times."""
-    end_ms = max(end_ms, start_ms + _BUCKETS)
-    width_ms = (end_ms - start_ms) / _BUCKETS
-    found = Buckets(start_ms, end_ms, {}, {}, {"commits": [0.0] * _BUCKETS, "aborts": [0.0] * _BUCKETS})
-    for one in facts:
-        if not start_ms <= one.timestamp_ms <= end_ms:
-            continue
-        place = min(_BUCKETS - 1, int((one.timestamp_ms - start_ms) / width_ms))
-        for sums, counted in ((found.records, one.records), (found.size_bytes, one.size_bytes)):
-            for topic, count in counted.items():
-                sums.setdefault(topic, [0.0] * _BUCKETS)[place] += count * 1000 / width_ms
-        for change in one.transactions:
-            if change.committed is not None:
-                found.endings["commits" if change.committed else "aborts"][place] += 1000 / width_ms
+class _Grid(NamedTuple):
+    """Equal spans of time, `width_ms` wide, whose edges are edges of the buckets of all tallies."""
+
+    start_ms: int
+    width_ms: int
+    spans: int
+
+    @property
+    def end_ms(self) -> int:
+        return self.start_ms + self.width_ms * self.spans
+
+    def place(self, timestamp_ms: int) -> int | None:
+        """Return the number of the span of a time; None if it is in none."""
+        found = (timestamp_ms - self.start_ms) // self.width_ms
+        return found if 0 <= found < self.spans else None
+
+
+def _grid(tallies: Sequence[Tally], start_ms: int, end_ms: int) -> _Grid:
+    finest = max(tally.width_ms for tally in tallies)
+    last = end_ms // finest
+    fine = max(2, last - min(start_ms, end_ms) // finest + 1)
+    each = -(-fine // _BUCKETS)
+    count = -(-fine // each)
+    return _Grid((last + 1 - count * each) * finest, each * finest, count)
+
+
+def rates(tallies: Sequence[Tally], start_ms: int, end_ms: int) -> Buckets:
+    """Return records and bytes per second by topic, and ends of transactions per second, between two times.
+
+    Begins up to one of its buckets earlier, for a bucket that was summed is not divided.
+    """
+    grid = _grid(tallies, start_ms, end_ms)
+    each = 1000 / grid.width_ms
+    found = Buckets(grid.start_ms, grid.end_ms, {}, {}, {"commits": [0.0] * grid.spans, "aborts": [0.0] * grid.spans})
+    for tally in tallies:
+        for number, bucket in tally.buckets.items():
+            place = grid.place(number * tally.width_ms)
+            if place is None:
+                continue
+            for sums, counted in ((found.records, bucket.records), (found.size_bytes, bucket.size_bytes)):
+                for topic, count in counted.items():
+                    sums.setdefault(topic, [0.0] * grid.spans)[place] += count * each
+            found.endings["commits"][place] += bucket.commits * each
+            found.endings["aborts"][place] += bucket.aborts * each
     return found
 
 
@@ -166,29 +195,57 @@ def draw_timeline(lanes: Iterable[Lane], start_ms: int, end_ms: int) -> Timeline
     return Timeline(start_ms, end_ms, max(1, len(drawn)) * _LANE, tuple(drawn), _ticks(start_ms, end_ms))
 
 
-def lag_plot(facts: Sequence[EntryFacts], group_id: str, now_ms: int) -> Plot | None:
-    """Return how far a group was behind the ends of its partitions, over time; None if the facts do not name it.
+def lag_plot(
+    tally: Tally,
+    group_id: str,
+    start_ms: int,
+    end_ms: int,
+    offsets: Mapping[TopicIdPartition, int],
+    ends: Mapping[TopicIdPartition, int],
+) -> Plot:
+    """Return how far a group was behind the ends of its partitions, at the end of each bucket of time.
 
-    A partition counts from the first entry on that names both its end and the group's offset.
+    `offsets` are those that it has committed and `ends` the log end offsets, both as they are now: what no bucket names
+    has not moved.
     """
-    ends: dict[TopicIdPartition, int] = {}
-    offsets: dict[TopicIdPartition, int] = {}
-    steps: list[tuple[int, float]] = []
-    for one in facts:
-        ends.update(one.ends)
-        offsets.update({key[1:]: offset for key, offset in one.offsets.items() if key[0] == group_id})
-        if offsets:
-            lag = sum(max(0, ends[place] - offset) for place, offset in offsets.items() if place in ends)
-            steps.append((one.timestamp_ms, float(lag)))
-    if not steps:
-        return None
-    start_ms, end_ms = steps[0][0], max(now_ms, steps[-1][0] + 1)
-    values, place = [], 0
-    for bucket in range(_BUCKETS):
-        until_ms = start_ms + (end_ms - start_ms) * (bucket + 1) / _BUCKETS
-        while place + 1 < len(steps) and steps[place + 1][0] <= until_ms:
-            place += 1
-        values.append(steps[place][1])
+    grid = _grid([tally], start_ms, end_ms)
+    moved_ends: list[dict[TopicIdPartition, int | None]] = [{} for _ in range(grid.spans)]
+    moved_offsets: list[dict[TopicIdPartition, int | None]] = [{} for _ in range(grid.spans)]
+    end_at: dict[TopicIdPartition, int | None] = {}
+    offset_at: dict[TopicIdPartition, int | None] = {}
+    for number, bucket in sorted(tally.buckets.items()):
+        place = grid.place(number * tally.width_ms)
+        if place is not None:
+            _note(bucket.ends, end_at, moved_ends[place])
+            _note(bucket.offsets.get(group_id, {}), offset_at, moved_offsets[place])
+    end_at, offset_at = {**ends, **end_at}, {**offsets, **offset_at}
+    lags = {where: _behind(end_at.get(where), offset) for where, offset in offset_at.items()}
+    total, values = sum(lags.values()), []
+    for new_ends, new_offsets in zip(moved_ends, moved_offsets, strict=True):
+        end_at |= new_ends
+        offset_at |= new_offsets
+        for where in new_ends.keys() | new_offsets.keys():
+            if where in lags:
+                total -= lags[where]
+                lags[where] = _behind(end_at.get(where), offset_at[where])
+                total += lags[where]
+        values.append(float(total))
     top = nice(max(values))
     curve = _curve("lag", 0, values, top)
-    return Plot("Lag to the log end", "records", start_ms, end_ms, top, (curve,), _ticks(start_ms, end_ms))
+    title, ticks = "Lag to the log end", _ticks(grid.start_ms, grid.end_ms)
+    return Plot(title, "records", grid.start_ms, grid.end_ms, top, (curve,), ticks)
+
+
+def _note(
+    passages: Mapping[TopicIdPartition, Passage],
+    first: dict[TopicIdPartition, int | None],
+    moved: dict[TopicIdPartition, int | None],
+) -> None:
+    """Note where offsets were before the first passage of each, and where this one has left them."""
+    for where, passage in passages.items():
+        first.setdefault(where, passage.before)
+        moved[where] = passage.after
+
+
+def _behind(end: int | None, offset: int | None) -> int:
+    return 0 if end is None or offset is None else max(0, end - offset)

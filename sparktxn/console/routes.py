@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -41,6 +42,8 @@ __all__ = ["application"]
 _JSON: Final = "application/json"
 _STATIC: Final = {"console.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 _FOLLOW_S: Final = 2
+_READ_ON_S: Final = 2.0
+"""So long are older entries read after a page that shows the past."""
 _BODY_MAX: Final = 131_072
 _FIELDS_MAX: Final = 100
 
@@ -154,13 +157,22 @@ class _Pages:
     def answer(self, request: Request, page: Page, code: int = 200) -> Response:
         """Return a page as a caller takes it."""
         if _wants_json(request):
-            return Response(msgspec.json.encode(page.content), code, media_type=_JSON, headers={"Vary": "Accept"})
+            data = msgspec.json.encode(page.content)
+            vary = {"Vary": "Accept"}
+            return Response(data, code, media_type=_JSON, headers=vary, background=self._reading(page))
         headers = {"Vary": "Accept"}
         if page.content.get("follow"):
             headers["Refresh"] = str(_FOLLOW_S)
         source = self.source
-        data = render(page, request.url.path, source.uri, source.now_ms(), may_change=source.allow_changes)
-        return Response(data, code, media_type="text/html", headers=headers)
+        html = render(page, request.url.path, source.uri, source.now_ms(), may_change=source.allow_changes)
+        return Response(html, code, media_type="text/html", headers=headers, background=self._reading(page))
+
+    def _reading(self, page: Page) -> BackgroundTask | None:
+        """Return what reads more of the past once a page is sent that shows it."""
+        history = page.content.get("history")
+        if not isinstance(history, dict) or history["is_complete"]:
+            return None
+        return BackgroundTask(self.source.past.read_on, _READ_ON_S)
 
 
 class _Changes:

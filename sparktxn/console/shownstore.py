@@ -9,6 +9,7 @@ from msgspec import Struct
 from sparktxn.console.asked import NotFound
 from sparktxn.console.chronicle import Chronicle
 from sparktxn.console.offsetcache import GroupOffsets
+from sparktxn.console.past import Past
 from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store
@@ -36,6 +37,7 @@ class Source:
         self.hide_values = hide_values
         self.allow_changes = allow_changes
         self.chronicle = Chronicle(store.log.objects)
+        self.past = Past(store.log, self.chronicle)
         self.ids = TransactionalIds(store.log, self.chronicle)
         self.groups = GroupOffsets(store.log, self.chronicle)
 

@@ -103,6 +103,10 @@ class RecordingDelta(Delta):
         else:
             passed.append(change)
 
+    def before(self, key: StateKey) -> Any:
+        """Return a record as it was before the entry; None if there was none."""
+        return self._before(key)
+
     def history(self, table: str) -> list[HistoryChange]:
         """Return the changes of one table of `state.internal.HISTORY_TABLES`, in the order of their keys.
 

@@ -20,6 +20,7 @@ from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
 from sparktxn.console.recordreads import SCANNED_MAX
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
+from sparktxn.console.tallies import BUCKETS_MAX
 from sparktxn.format.segment import stored_schema
 from sparktxn.store import Store
 from tests.console.asking import Console
@@ -30,6 +31,8 @@ from tests.world import World
 PAGES = (
     "/",
     "/?span=hour",
+    "/?span=day",
+    "/?span=week",
     "/?span=all",
     "/topics",
     "/topics?q=x",
@@ -59,6 +62,8 @@ PAGES = (
     "/transaction?id=left-open",
     "/groups",
     "/group?id=readers",
+    "/group?id=readers&span=week",
+    "/group?id=readers&span=all",
     "/log",
     "/log?to=4",
     "/log/1",
@@ -164,7 +169,7 @@ def test_the_overview_says_what_the_store_has(console: Console, busy: World) -> 
     assert found["open_transactions"][0]["transactional_id"] == "left-open"
     assert found["history"]["first_entry"] == 1
     commits, aborts = found["plots"][2]["curves"]
-    width_s = (found["plots"][2]["end_ms"] - found["plots"][2]["start_ms"]) / 60 / 1000
+    width_s = (found["plots"][2]["end_ms"] - found["plots"][2]["start_ms"]) / len(commits["values"]) / 1000
     assert [round(sum(curve["values"]) * width_s) for curve in (commits, aborts)] == [5, 1]
 
 
@@ -187,6 +192,7 @@ def test_the_number_of_the_slider_counts_before_its_place(console: Console) -> N
 def test_the_document_says_what_is_kept_and_how_far_a_filter_reads() -> None:
     text = " ".join((Path(__file__).parents[2] / "docs" / "console.md").read_text().split())
     assert f"the newest {ENTRIES_KEPT:,} entries" in text
+    assert f"at most {BUCKETS_MAX} stretches of time" in text
     assert f"at most {SCANNED_MAX:,} records" in text
     assert f"at least {TOKEN_CHARACTERS_MIN} characters" in text
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sparktxn.admin.groups import describe_group
 from sparktxn.console.asked import Asked, NotFound
+from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.plots import lag_plot
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shownstore import Page, Source
@@ -103,7 +104,14 @@ def group(source: Source, asked: Asked) -> Page:
                 "member_id": holders.get(place),
             }
         )
-    facts = source.chronicle.up_to(view.entry)
+    known = source.past.up_to(view.entry)
+    chosen = shown_span(asked, known, max(source.now_ms(), view.timestamp_ms), view.timestamp_ms, entries_only=True)
+    committed = {(one.topic_id, one.partition): one.offset for one in source.log.group_offsets(group_id)}
+    ends = {
+        (one.topic.topic_id, one.partition): one.log_end_offset
+        for place in offsets
+        if (one := view.partitions.get(place)) is not None
+    }
     content: dict[str, Any] = {
         "group_id": group_id,
         "state": described.state.name.capitalize(),
@@ -125,7 +133,8 @@ def group(source: Source, asked: Asked) -> Page:
         ],
         "partitions": rows[start : start + _ROWS],
         "next": start + _ROWS if len(rows) > start + _ROWS else None,
-        "plot": lag_plot(facts, group_id, source.now_ms()),
+        "history": history_rows(known, chosen),
+        "plot": lag_plot(chosen.tallies[0], group_id, chosen.start_ms, chosen.end_ms, committed, ends),
         "events": _events(source, group_id, view.entry),
     }
     return Page("group.html", group_id, content)

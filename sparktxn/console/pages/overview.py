@@ -9,30 +9,24 @@ from typing import Any, Final
 from sparktxn.console.asked import Asked
 from sparktxn.console.figures import Figures, topic_figures
 from sparktxn.console.pages.groups import group_rows
+from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.pages.transactions import open_rows
 from sparktxn.console.plots import plot, rates
 from sparktxn.console.shownstore import Page, Source
 
 __all__ = ["overview"]
 
-_HOUR_MS: Final = 3_600_000
 _TOP: Final = 10
 _OFFSETS_COUNTED: Final = 10_000
-_SPANS: Final = ("hour", "all")
 
 
 def overview(source: Source, asked: Asked) -> Page:
-    """Return the overview; `span` chooses the last hour, or as far back as entries are kept in memory."""
+    """Return the overview; `span` chooses the time of its plots."""
     view = source.view()
-    facts = source.chronicle.up_to(view.entry)
+    known = source.past.up_to(view.entry)
     now_ms = max(source.now_ms(), view.timestamp_ms)
-    hour_ms = now_ms - _HOUR_MS
-    is_idle = not facts or facts[-1].timestamp_ms < hour_ms
-    span = asked.choice("span", _SPANS, "all" if is_idle else "hour")
-    kept_ms = facts[0].timestamp_ms if facts else now_ms
-    start_ms = max(hour_ms, kept_ms) if span == "hour" and not is_idle else kept_ms
-    end_ms = now_ms if span == "hour" else max(view.timestamp_ms, kept_ms)
-    buckets = rates(facts, start_ms, end_ms)
+    chosen = shown_span(asked, known, now_ms, view.timestamp_ms)
+    buckets = rates(chosen.tallies, chosen.start_ms, chosen.end_ms)
     names = sorted(buckets.records, key=lambda name: -sum(buckets.records[name]))[:5]
     by_topic = topic_figures(view)
     total = Figures()
@@ -55,12 +49,7 @@ def overview(source: Source, asked: Asked) -> Page:
         "segments": total.segments,
         "size_bytes": total.size_bytes,
         "transactional_ids": len(source.ids),
-        "history": {
-            "first_entry": facts[0].entry if facts else None,
-            "first_timestamp_ms": facts[0].timestamp_ms if facts else None,
-            "entries": len(facts),
-            "span": span,
-        },
+        "history": history_rows(known, chosen),
         "plots": [
             plot("Records per second", "records/s", buckets, buckets.records, names),
             plot("Bytes per second", "bytes/s", buckets, buckets.size_bytes, names),

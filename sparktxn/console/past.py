@@ -1,0 +1,281 @@
+"""The figures of all entries that remain, and of records whose entries are gone: each is read once, a little at a time.
+
+The newest entries come from the chronicle. Older ones are read backwards, one stretch after the other. At last come the
+manifests: a store that was folded and vacuumed has a history of records and bytes, too. What is kept are sums.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from sparktxn.console.chronicle import Chronicle
+from sparktxn.console.entryfacts import EntryFacts, facts_of
+from sparktxn.console.oneatatime import held
+from sparktxn.console.tallies import Tallies
+from sparktxn.errors import KafkaException, ViewExpired
+from sparktxn.log.keep.runs import is_rewritten, not_rewritten
+from sparktxn.log.log import Log
+from sparktxn.log.views.entryhistory import Replay, first_entry
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.plan import current_segments, rewritten_segments
+from sparktxn.values.structs import SegmentRef
+
+__all__ = ["Known", "Past"]
+
+_STRETCH: Final = 4_096
+_AT_ONCE: Final = 64
+_SEGMENTS_AT_ONCE: Final = 1_000
+
+
+class Known(NamedTuple):
+    """What is known of the past, and what is still to be read.
+
+    From `first_entry` on all entries are counted; None if the log has none. `entries` is how many are counted in all.
+    `older` is whether records are counted whose entries are gone. `undated` of them have no time, and are in no bucket.
+    `problem` is why the last reading ended early, empty if it did not.
+    """
+
+    tallies: Sequence[Tallies]
+    first_entry: int | None
+    first_timestamp_ms: int | None
+    entries: int
+    entries_left: int
+    partitions_left: int
+    older: bool
+    undated: int
+    problem: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to read."""
+        return not self.entries_left and not self.partitions_left
+
+
+class _Gap(Struct):
+    """Entries from `low` to `high` that are not counted; `after_ms` is the time of the one after them."""
+
+    low: int
+    high: int
+    after_ms: int
+
+    @property
+    def entries(self) -> int:
+        return self.high - self.low + 1
+
+
+class _Stretch:
+    """The newest entries of a gap: they become a part of the past once all of them are counted."""
+
+    def __init__(self, objects: ObjectStore, gap: _Gap, entries: int) -> None:
+        self.gap = gap
+        self.first = max(gap.low, gap.high - entries + 1)
+        self.last = gap.high
+        self.first_ms = gap.after_ms
+        self.tallies = Tallies()
+        self._facts = Replay(objects, facts_of).entries(self.first, self.last)
+
+    def go_on(self) -> bool:
+        """Count some more; False once all are counted."""
+        for one, _ in zip(self._facts, range(_AT_ONCE), strict=False):
+            if one.entry == self.first:
+                self.first_ms = one.timestamp_ms
+            self.tallies.add_facts(one)
+            if one.entry == self.last:
+                return False
+        return True
+
+
+class _Manifests:
+    """The records of one view whose entries are gone, by the greatest time of each segment."""
+
+    def __init__(self, log: Log, before_entry: int, before_ms: int) -> None:
+        self._objects = log.objects
+        self._before_entry = before_entry
+        self._before_ms = before_ms
+        self.tallies = Tallies()
+        self.undated = 0
+        self._views = list(log.known_view().partitions.values())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with the next partition."""
+        self._counting, self._undated = Tallies(), 0
+        self._segments_left = self._segments(self._views[-1]) if self._views else iter(())
+
+    @property
+    def partitions_left(self) -> int:
+        """How many partitions are not read yet."""
+        return len(self._views)
+
+    def go_on(self) -> None:
+        """Count some segments of the partition that is next; of one that cannot be read nothing is counted.
+
+        Raises:
+            ViewExpired: a vacuum has passed the view.
+            DamagedObject, StoreUnavailable: a manifest cannot be read.
+        """
+        view = self._views[-1]
+        segment: SegmentRef | None = None
+        try:
+            for segment, _ in zip(self._segments_left, range(_SEGMENTS_AT_ONCE), strict=False):
+                self._count(view, segment)
+        except KafkaException:
+            self._begin()
+            raise
+        if segment is None:
+            self.tallies.add(self._counting)
+            self.undated += self._undated
+            self._views.pop()
+            self._begin()
+
+    def _count(self, view: PartitionView, segment: SegmentRef) -> None:
+        if segment.entry >= self._before_entry or segment.end_offset <= view.log_start_offset:
+            return
+        if segment.timestamp_max_ms < 0:
+            self._undated += segment.row_count
+            return
+        at_ms = min(segment.timestamp_max_ms, self._before_ms)
+        self._counting.add_segment(view.topic.name, at_ms, segment.row_count, segment.file_share_bytes)
+
+    def _segments(self, view: PartitionView) -> Iterator[SegmentRef]:
+        """Yield segments, one manifest after the other: a partition may have a million of them."""
+        for run in view.sealed:
+            if run.entry_min < self._before_entry and not is_rewritten(run, view.rewritten):
+                yield from current_segments(self._objects, view, [run], cache=None)
+        yield from not_rewritten(view.segments, view.rewritten)
+        for each in view.rewritten:
+            if each.run.entry_min < self._before_entry:
+                yield from rewritten_segments(self._objects, view, [each], by_segment=True, cache=None)
+
+
+class Past:
+    """The past of a log. `up_to` counts what is new, and `read_on` what is old, `stretch` entries after the other."""
+
+    def __init__(self, log: Log, chronicle: Chronicle, *, stretch: int = _STRETCH) -> None:
+        self._log = log
+        self._entries_at_once = stretch
+        self._chronicle = chronicle
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._problem = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._tallies = Tallies()
+        self._newest = 0
+        # The oldest gap stays, even once it is empty: it says from where on all is counted.
+        self._gaps: list[_Gap] = []
+        self._stretch: _Stretch | None = None
+        self._manifests: _Manifests | None = None
+
+    def up_to(self, last: int) -> Known:
+        """Return what is known of the entries up to `last`, which the log has, and perhaps of later ones.
+
+        Raises:
+            DamagedObject, StoreUnavailable, OutcomeUnknown, ViewExpired: as `Chronicle`.
+        """
+        facts = self._chronicle.up_to(last)
+        with held(self._lock):
+            new = [one for one in facts if one.entry > self._newest]
+            if new:
+                self._count(new)
+            return self._known()
+
+    def _count(self, new: Sequence[EntryFacts]) -> None:
+        first, low = new[0], self._newest + 1
+        if not self._gaps:
+            low = min(first.entry, first_entry(self._log.objects))
+        if not self._gaps or first.entry > low:
+            self._gaps.append(_Gap(low, first.entry - 1, first.timestamp_ms))
+        for one in new:
+            self._tallies.add_facts(one)
+        self._newest = new[-1].entry
+
+    def _known(self) -> Known:
+        tallies, manifests = self._tallies, self._manifests
+        if not self._gaps:
+            return Known([tallies], None, None, 0, 0, 0, older=False, undated=0, problem=self._problem)
+        left = sum(gap.entries for gap in self._gaps)
+        partitions_left = int(self._gaps[0].low > 1) if manifests is None else manifests.partitions_left
+        return Known(
+            [tallies] if manifests is None else [tallies, manifests.tallies],
+            self._gaps[-1].high + 1,
+            self._gaps[-1].after_ms,
+            self._newest - self._gaps[0].low + 1 - left,
+            left,
+            partitions_left,
+            older=manifests is not None,
+            undated=0 if manifests is None else manifests.undated,
+            problem=self._problem,
+        )
+
+    def read_on(self, seconds: float) -> None:
+        """Read what is old for about so long. Never raises: what goes wrong is in `Known.problem`, and is tried again.
+
+        Nothing is done while another thread does it.
+        """
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            with self._log.within(2 * seconds):
+                self._read_until(self._log.clock.monotonic_s() + seconds)
+            self._problem = ""
+        except KafkaException as error:
+            self._stretch = None
+            self._problem = error.error.str()
+        finally:
+            self._reading.release()
+
+    def _read_until(self, until_s: float) -> None:
+        try:
+            while self._log.clock.monotonic_s() < until_s and self._read_some():
+                pass
+        except ViewExpired:
+            # A vacuum was faster than this reading, which continues with what the vacuum has left.
+            self._give_up(first_entry(self._log.objects))
+
+    def _give_up(self, oldest: int) -> None:
+        """Take note that entries below `oldest` are gone, and begin with the manifests again."""
+        with held(self._lock):
+            self._stretch = None
+            self._manifests = None
+            if any(gap.low < oldest for gap in self._gaps[1:]):
+                # What lies between counted entries can be counted no more.
+                self._forget()
+                return
+            gap = self._gaps[0]
+            gap.low = min(gap.high + 1, max(gap.low, oldest))
+
+    def _read_some(self) -> bool:
+        """Count some entries, or one partition; False if nothing is left to count."""
+        with held(self._lock):
+            gap = self._gaps[-1] if self._gaps else None
+        if gap is None:
+            return False
+        if self._stretch is None and gap.entries:
+            self._stretch = _Stretch(self._log.objects, gap, self._entries_at_once)
+        if self._stretch is not None:
+            self._read_stretch(self._stretch)
+            return True
+        if gap.low == 1:
+            return False
+        manifests = self._manifests or _Manifests(self._log, gap.high + 1, gap.after_ms)
+        if manifests.partitions_left:
+            manifests.go_on()
+        with held(self._lock):
+            self._manifests = manifests
+        return manifests.partitions_left > 0
+
+    def _read_stretch(self, stretch: _Stretch) -> None:
+        if stretch.go_on():
+            return
+        self._stretch = None
+        with held(self._lock):
+            self._tallies.add(stretch.tallies)
+            stretch.gap.high, stretch.gap.after_ms = stretch.first - 1, stretch.first_ms
+            self._gaps = [gap for gap in self._gaps if gap.entries or gap is self._gaps[0]]
