@@ -12,7 +12,8 @@ from sparktxn.console.tallies import Passage, Tally
 from sparktxn.console.timeline import Bar, Lane
 from sparktxn.values.fieldtypes import TopicIdPartition
 
-__all__ = ["Buckets", "Curve", "DrawnLane", "Plot", "Timeline", "draw_timeline", "lag_plot", "plot", "rates"]
+__all__ = ["Buckets", "Curve", "DrawnLane", "Histogram", "Plot", "Timeline", "draw_timeline", "histogram", "lag_plot"]
+__all__ += ["plot", "rates"]
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
@@ -143,6 +144,43 @@ def _curve(name: str, number: int, values: Sequence[float], top: float) -> Curve
 def _ticks(start_ms: int, end_ms: int) -> tuple[tuple[float, int], ...]:
     span = end_ms - start_ms
     return tuple((WIDTH * part / _TICKS, start_ms + span * part // _TICKS) for part in range(_TICKS + 1))
+
+
+class Column(Struct, frozen=True):
+    """One column of a histogram: what it counts, the number, and where it is drawn."""
+
+    name: str
+    count: int
+    left: float
+    top: float
+    width: float
+
+
+class Histogram(Struct, frozen=True):
+    """Columns side by side; `most` is the count of the highest one."""
+
+    title: str
+    most: int
+    columns: tuple[Column, ...]
+
+
+_SPACE: Final = 0.12
+
+
+def histogram(title: str, names: Sequence[str], counts: Sequence[int]) -> Histogram:
+    """Return columns of counts, drawn from the bottom to the height of a plot."""
+    most, step = max(counts, default=0), WIDTH / max(1, len(counts))
+    columns = tuple(
+        Column(
+            name,
+            count,
+            round((number + _SPACE) * step, 1),
+            round(HEIGHT - HEIGHT * count / max(1, most), 1),
+            round(step * (1 - 2 * _SPACE), 1),
+        )
+        for number, (name, count) in enumerate(zip(names, counts, strict=True))
+    )
+    return Histogram(title, most, columns)
 
 
 class DrawnBar(Struct, frozen=True):

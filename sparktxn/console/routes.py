@@ -43,7 +43,7 @@ _JSON: Final = "application/json"
 _STATIC: Final = {"console.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 _FOLLOW_S: Final = 2
 _READ_ON_S: Final = 2.0
-"""So long are older entries read after a page that shows the past."""
+"""So long is more read of what a page shows, once it is sent."""
 _BODY_MAX: Final = 131_072
 _FIELDS_MAX: Final = 100
 
@@ -159,20 +159,13 @@ class _Pages:
         if _wants_json(request):
             data = msgspec.json.encode(page.content)
             vary = {"Vary": "Accept"}
-            return Response(data, code, media_type=_JSON, headers=vary, background=self._reading(page))
+            return Response(data, code, media_type=_JSON, headers=vary, background=_reading(page))
         headers = {"Vary": "Accept"}
         if page.content.get("follow"):
             headers["Refresh"] = str(_FOLLOW_S)
         source = self.source
         html = render(page, request.url.path, source.uri, source.now_ms(), may_change=source.allow_changes)
-        return Response(html, code, media_type="text/html", headers=headers, background=self._reading(page))
-
-    def _reading(self, page: Page) -> BackgroundTask | None:
-        """Return what reads more of the past once a page is sent that shows it."""
-        history = page.content.get("history")
-        if not isinstance(history, dict) or history["is_complete"]:
-            return None
-        return BackgroundTask(self.source.past.read_on, _READ_ON_S)
+        return Response(html, code, media_type="text/html", headers=headers, background=_reading(page))
 
 
 class _Changes:
@@ -251,6 +244,10 @@ class _Changes:
             if code >= 500:
                 log_event("console_request_failed", method=request.method, path=request.url.path, error=error)
             return Outcome(code, message=text, is_known=code < 500 or not has_begun)
+
+
+def _reading(page: Page) -> BackgroundTask | None:
+    return None if page.read_on is None else BackgroundTask(page.read_on, _READ_ON_S)
 
 
 def _metrics(found: StoreMetrics) -> Callable[[Request], Response]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from msgspec import Struct
 
 from sparktxn.console.asked import NotFound
 from sparktxn.console.chronicle import Chronicle
+from sparktxn.console.filesizes import FileSizes
 from sparktxn.console.offsetcache import GroupOffsets
 from sparktxn.console.past import Past
 from sparktxn.console.transactionalids import TransactionalIds
@@ -18,11 +20,15 @@ __all__ = ["Page", "Source"]
 
 
 class Page(Struct, frozen=True):
-    """One page: the template that shows it, its title, and its content, which is also its JSON."""
+    """One page: the template that shows it, its title, and its content, which is also its JSON.
+
+    `read_on` reads more of what the page shows, for about so many seconds, once it is sent; None if all is read.
+    """
 
     template: str
     title: str
     content: dict[str, object]
+    read_on: Callable[[float], None] | None = None
 
 
 class Source:
@@ -37,6 +43,7 @@ class Source:
         self.hide_values = hide_values
         self.allow_changes = allow_changes
         self.chronicle = Chronicle(store.log.objects)
+        self.sizes = FileSizes(store.log)
         self.past = Past(store.log, self.chronicle)
         self.ids = TransactionalIds(store.log, self.chronicle)
         self.groups = GroupOffsets(store.log, self.chronicle)

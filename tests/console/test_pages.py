@@ -16,12 +16,15 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn.console.chronicle import ENTRIES_KEPT
+from sparktxn.console.filesizes import FILE_SIZES
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
 from sparktxn.console.recordreads import SCANNED_MAX
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
 from sparktxn.console.tallies import BUCKETS_MAX
 from sparktxn.format.segment import stored_schema
+from sparktxn.maintenance import rewrite
+from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.store import Store
 from tests.console.asking import Console
 from tests.everytype import EVERY_TYPE, FULL_ROW
@@ -69,6 +72,7 @@ PAGES = (
     "/log/1",
     "/log/5",
     "/files",
+    "/files?run=1",
     "/maintenance",
     "/maintenance?run=1",
 )
@@ -156,6 +160,47 @@ def test_each_page_of_the_application_is_asked_for(busy: World) -> None:
     others = ("/topics/six/records/0/0", *FILES, "/static/console.css", "/metrics", *REFUSED)
     asked = [page.partition("?")[0] for page in (*PAGES, *others)]
     assert [one.pattern for one in patterns if not any(map(one.fullmatch, asked))] == []
+
+
+def test_files_by_size_are_those_that_the_view_names() -> None:
+    world = World({"t": 2}, store_append_inline_bytes=0)
+    for number in range(12):
+        with world.producer() as producer:
+            producer.produce("t", b"%d" % number * 40 * number**3, partition=number % 2)
+        if number == 7:
+            rewrite(world.store, {"rewrite.min.segments": 2})
+            world.store.log.checkpoint()
+    console = Console(world.store)
+    while (found := console.data("/topics/t/files"))["manifests_left"]:
+        pass
+    sizes = {
+        object_of(view, one): one.size_bytes
+        for view in world.store.view(["t"]).partitions.values()
+        for one in segments_between(world.store.log.objects, view, 0, view.log_end_offset)
+    }
+    expected = [0] * (len(FILE_SIZES) + 1)
+    for size_bytes in sizes.values():
+        expected[sum(size_bytes >= bound for bound in FILE_SIZES)] += 1
+    assert [row["files"] for row in found["sizes"]] == expected
+    assert sum(1 for count in expected if count) > 1
+    (drawn,) = console.data("/files")["histograms"]
+    assert [column["count"] for column in drawn["columns"]] == expected
+    assert f"{expected[0]} &lt; 1.0\xa0KiB" in console.page("/topics/t/files")
+    world.close()
+
+
+def test_what_keeps_a_file_is_said_with_the_last_entry_that_needs_it() -> None:
+    world = World({"t": 1}, store_append_inline_bytes=0)
+    for number in range(4):
+        with world.producer() as producer:
+            producer.produce("t", b"%d" % number)
+    before = world.entry()
+    rewrite(world.store, {"rewrite.min.segments": 2})
+    (row,) = Console(world.store).data("/files?run=1")["kept"]["rows"]
+    assert (row["topic"], row["files"], row["last_entry"]) == ("t", 4, before)
+    assert "views of older entries" in row["says"]
+    assert f"/log/{before}" in Console(world.store).page("/files?run=1")
+    world.close()
 
 
 REFUSED = ("/change/job", "/changed/1")  # tests/console/test_changes.py

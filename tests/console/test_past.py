@@ -78,7 +78,7 @@ class Lived:
             offsets = [TopicPartition(topic, partition, end)]
             self.store.commit_offsets(ConsumerGroupTopicPartitions("g", offsets))
         elif what == "fold":
-            rewrite(self.store)
+            rewrite(self.store, {"rewrite.min.segments": 2})
         elif what == "vacuum":
             self.note()
             self.log.checkpoint()

@@ -137,7 +137,7 @@ def group(source: Source, asked: Asked) -> Page:
         "plot": lag_plot(chosen.tallies[0], group_id, chosen.start_ms, chosen.end_ms, committed, ends),
         "events": _events(source, group_id, view.entry),
     }
-    return Page("group.html", group_id, content)
+    return Page("group.html", group_id, content, None if known.is_complete else source.past.read_on)
 
 
 def _events(source: Source, group_id: str, newest: int) -> list[dict[str, Any]]:

@@ -1,13 +1,20 @@
-"""Files: how many of which size a topic has, which entries keep them, and what a vacuum would delete."""
+"""Files: how many of which size a topic has, and which entries, tables and ages keep those that are not needed now."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from sparktxn.console.asked import Asked
 from sparktxn.console.figures import topic_figures
+from sparktxn.console.filesizes import FILE_SIZES, Sizes
+from sparktxn.console.plots import Histogram, histogram
+from sparktxn.console.shown import size
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.maintenance.vacuuming.keepers import Keeper, file_keepers
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.scan.transactioncolumns import committed_ranges
 
@@ -15,15 +22,25 @@ __all__ = ["files", "topic_files"]
 
 _TOPICS: Final = 100
 _SEGMENTS: Final = 200
-_SIZES: Final = (1_024, 16_384, 262_144, 1_048_576, 8_388_608, 67_108_864)
+_DRAWN: Final = 6
+_KEEPERS: Final = 100
 
 
 def files(source: Source, asked: Asked) -> Page:
-    """Return the topics by the size of their files, and from which entry on everything is kept."""
+    """Return the topics by the size of their files, and from which entry on everything is kept.
+
+    If `run` is 1, the store's objects are listed for what keeps those that the newest entry does not need.
+    """
     view = source.view()
     figures = topic_figures(view)
     ordered = sorted(figures.items(), key=lambda item: (-item[1].size_bytes, item[0]))
     state = source.log.store_state()
+    partitions: dict[str, list[PartitionView]] = {name: [] for name, _ in ordered[:_DRAWN]}
+    for (name, _), partition in view.partitions.items():
+        if name in partitions:
+            partitions[name].append(partition)
+    drawn = {name: source.sizes.of(some) for name, some in partitions.items()}
+    left = sum(one.manifests_left for one in drawn.values())
     content = {
         "entry": view.entry,
         "horizon": state.horizon,
@@ -42,8 +59,46 @@ def files(source: Source, asked: Asked) -> Page:
             for name, one in ordered[:_TOPICS]
         ],
         "left_out": max(0, len(ordered) - _TOPICS),
+        "histograms": [_drawn(name, sizes) for name, sizes in drawn.items()],
+        "manifests_left": left,
+        "kept": _kept(source) if asked.flag("run") else None,
     }
-    return Page("files.html", "Files", content)
+    return Page("files.html", "Files", content, source.sizes.read_on if left else None)
+
+
+def _drawn(title: str, sizes: Sizes) -> Histogram:
+    bounds = [f"< {size(below)}" for below in FILE_SIZES]
+    return histogram(title, [*bounds, f"≥ {size(FILE_SIZES[-1])}"], sizes.counts)
+
+
+def _kept(source: Source) -> dict[str, Any]:
+    """Return what keeps the files that the newest entry does not need, the most bytes first."""
+    found = file_keepers(source.log)
+    rows = [{**msgspec.to_builtins(one), "says": _sentence(one)} for one in found.keepers]
+    return {
+        "horizon": found.horizon,
+        "segment_floor": found.segment_floor,
+        "current_files": found.current_files,
+        "current_bytes": found.current_bytes,
+        "rows": rows[:_KEEPERS],
+        "left_out": max(0, len(rows) - _KEEPERS),
+    }
+
+
+def _sentence(one: Keeper) -> str:
+    match one.reason:
+        case "older views":
+            return "views of older entries, until vacuum.retention.ms has passed"
+        case "views that a table needs":
+            return f"versions of tables, which need entries from {one.table_entry} on: table.history.ms of the topic"
+        case "a table":
+            return "the newest version of its table, until the next one is published"
+        case "a half message":
+            return "a half message that is not settled"
+        case "young":
+            return "its age: an upload may still be committed, until vacuum.segment.age.ms has passed"
+        case "nothing":
+            return "nothing: the next vacuum deletes it"
 
 
 def topic_files(source: Source, asked: Asked, name: str) -> Page:
@@ -67,10 +122,7 @@ def topic_files(source: Source, asked: Asked, name: str) -> Page:
         }
         for segment in found[:_SEGMENTS]
     ]
-    sizes = [{"below": below, "segments": 0} for below in (*_SIZES, None)]
-    for row in rows:
-        place = next((place for place, below in enumerate(_SIZES) if row["file_bytes"] < below), len(_SIZES))
-        sizes[place]["segments"] += 1  # type: ignore[operator]
+    sizes = source.sizes.of(one for (topic, _), one in view.partitions.items() if topic == name)
     content = {
         "topic": name,
         "partition": number,
@@ -78,11 +130,14 @@ def topic_files(source: Source, asked: Asked, name: str) -> Page:
         "entry": view.entry,
         "start": start,
         "segments": rows,
-        "sizes": sizes,
-        "most": max((size["segments"] for size in sizes), default=0) or 1,  # type: ignore[type-var]
+        "sizes": [
+            {"below": below, "files": count} for below, count in zip((*FILE_SIZES, None), sizes.counts, strict=True)
+        ],
+        "histogram": _drawn("Files of all partitions by size", sizes),
+        "manifests_left": sizes.manifests_left,
         "next": found[_SEGMENTS].base_offset if len(found) > _SEGMENTS else None,
     }
-    return Page("topic_files.html", f"{name}: files", content)
+    return Page("topic_files.html", f"{name}: files", content, source.sizes.read_on if sizes.manifests_left else None)
 
 
 def _from(source: Source, partition: Any, start: int) -> list[Any]:

@@ -67,7 +67,7 @@ def overview(source: Source, asked: Asked) -> Page:
         ],
         "small_files": sorted(name for name, figures in by_topic.items() if figures.has_small_files)[:_TOP],
     }
-    return Page("overview.html", "Overview", content)
+    return Page("overview.html", "Overview", content, None if known.is_complete else source.past.read_on)
 
 
 def _countable(source: Source, group_ids: Sequence[str]) -> int:

@@ -1,0 +1,120 @@
+"""How many files have which size: of the log alone where it says it, else from manifests, which are read once.
+
+A manifest never changes, so only its counts are kept. Those that are missing are read after the page that asks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from sparktxn.console.oneatatime import held
+from sparktxn.errors import KafkaException
+from sparktxn.format import names
+from sparktxn.log.keep.runs import is_rewritten, not_rewritten
+from sparktxn.log.log import Log
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.scan.plan import current_segments, rewritten_segments
+from sparktxn.values.structs import ManifestRef, RewrittenRange, SegmentRef
+
+__all__ = ["FILE_SIZES", "FileSizes", "Sizes"]
+
+FILE_SIZES: Final = (1_024, 16_384, 262_144, 1_048_576, 8_388_608, 67_108_864)
+"""The bounds of the classes of sizes; a last class has what is larger."""
+_RUNS_KEPT: Final = 50_000
+
+_Run = ManifestRef | RewrittenRange
+_Key = tuple[int, int, str, int]
+
+
+class Sizes(NamedTuple):
+    """How many files are in each class of sizes, and how many manifests are not counted yet."""
+
+    counts: tuple[int, ...]
+    manifests_left: int = 0
+
+
+class FileSizes:
+    """The sizes of a store's files."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._known: OrderedDict[_Key, tuple[int, ...]] = OrderedDict()
+        self._wanted: dict[_Key, tuple[PartitionView, _Run]] = {}
+
+    def of(self, views: Iterable[PartitionView]) -> Sizes:
+        """Return the sizes of the files of some partitions."""
+        sums, left = [0] * (len(FILE_SIZES) + 1), 0
+        with held(self._lock):
+            for view in views:
+                for one, count in enumerate(_counts(not_rewritten(view.segments, view.rewritten))):
+                    sums[one] += count
+                sealed: list[_Run] = [run for run in view.sealed if not is_rewritten(run, view.rewritten)]
+                for run in (*sealed, *view.rewritten):
+                    key = _key(view, run)
+                    counts = self._known.get(key)
+                    if counts is None:
+                        left += 1
+                        if len(self._wanted) < _RUNS_KEPT:
+                            self._wanted[key] = view, run
+                        continue
+                    self._known.move_to_end(key)
+                    for one, count in enumerate(counts):
+                        sums[one] += count
+        return Sizes(tuple(sums), left)
+
+    def read_on(self, seconds: float) -> None:
+        """Count manifests that were asked for, for about so long. Never raises: the next page asks for the rest again.
+
+        Nothing is done while another thread does it.
+        """
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            with self._log.within(2 * seconds):
+                self._read_until(self._log.clock.monotonic_s() + seconds)
+        except KafkaException:
+            # Vacuums may have passed the view, and the page that asks again has a newer one.
+            self._wanted = {}
+        finally:
+            self._reading.release()
+
+    def _read_until(self, until_s: float) -> None:
+        while self._log.clock.monotonic_s() < until_s:
+            with held(self._lock):
+                if not self._wanted:
+                    return
+                key, (view, run) = self._wanted.popitem()
+            objects = self._log.objects
+            if isinstance(run, RewrittenRange):
+                counts = _counts(rewritten_segments(objects, view, [run], by_segment=True, cache=None))
+            else:
+                counts = _counts(current_segments(objects, view, [run], cache=None))
+            with held(self._lock):
+                self._known[key] = counts
+                while len(self._known) > _RUNS_KEPT:
+                    self._known.popitem(last=False)
+
+
+def _key(view: PartitionView, run: _Run) -> _Key:
+    """Return what a run is known by; of a run that is rewritten in part other segments are left."""
+    if isinstance(run, RewrittenRange):
+        return view.topic.topic_id, view.partition, run.run.folder, run.base_offset
+    within = (
+        each for each in view.rewritten if each.base_offset < run.end_offset and each.end_offset > run.base_offset
+    )
+    return view.topic.topic_id, view.partition, run.folder, -1 - max((each.entry for each in within), default=0)
+
+
+def _counts(segments: Iterable[SegmentRef]) -> tuple[int, ...]:
+    """Return how many files in each class hold the segments; entries carry some, which have no file."""
+    sizes = {one.name: one.size_bytes for one in segments if not names.is_inline(one.name)}
+    counts = [0] * (len(FILE_SIZES) + 1)
+    for size_bytes in sizes.values():
+        place = next((place for place, below in enumerate(FILE_SIZES) if size_bytes < below), len(FILE_SIZES))
+        counts[place] += 1
+    return tuple(counts)
