@@ -19,6 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import LeaveGroup
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
+from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.process.events import log_event
 from sparktxn.store.memberexpiry import (
     EntryTimes,
@@ -49,6 +50,9 @@ class Life:
     `good_s` is when its last good sign was begun, `polled_s` when its user polled last. `gone` once the state has been
     seen without it, `too_idle` once it has left because its user did not poll. `wakes` is set with these two: the next
     poll must see to them before it hands out a record.
+
+    `is_remote` says that the member is elsewhere, and `polled_s` when it was heard last. Its silence is not this
+    process's: no sign is shown for it then, and it expires as the members of other processes do.
     """
 
     __slots__ = (
@@ -57,6 +61,7 @@ class Life:
         "good_s",
         "group_id",
         "interval_s",
+        "is_remote",
         "is_static",
         "joined",
         "left",
@@ -73,7 +78,8 @@ class Life:
         "wakes",
     )
 
-    def __init__(self, log: Log, settings: ConsumerSettings, member_id: str) -> None:
+    def __init__(self, log: Log, settings: ConsumerSettings, member_id: str, *, is_remote: bool = False) -> None:
+        self.is_remote = is_remote
         self.group_id = settings.group_id
         self.member_id = member_id
         self.request_id = log.ids.token()
@@ -203,7 +209,7 @@ class Pulse:
                 log_event("members_not_watched", group_id=group_id, error=error)
         now_s = self._now_s()
         dues = [
-            min(life.renew_at_s, life.polled_s + life.poll_interval_s)
+            life.renew_at_s if life.is_remote else min(life.renew_at_s, life.polled_s + life.poll_interval_s)
             for life in lives
             if not life.too_idle and not life.gone
         ]
@@ -217,7 +223,9 @@ class Pulse:
         now_s = self._now_s()
         if life.too_idle or life.gone:
             return
-        if now_s > life.polled_s + life.poll_interval_s:
+        if life.is_remote and life.polled_s <= life.good_s:
+            life.renew_at_s = max(life.renew_at_s, now_s + life.interval_s / _RETRY_PART)
+        elif not life.is_remote and now_s > life.polled_s + life.poll_interval_s:
             self._leave(life)
         elif now_s >= life.renew_at_s:
             try:
@@ -268,7 +276,8 @@ class Pulse:
             if life.member_id not in known and not life.left:
                 life.gone = life.wakes = True
         own = {life.member_id for life in lives}
-        others = [watched(member) for member in members if member.member_id not in own]
+        vouched = {life.member_id for life in lives if not life.is_remote}
+        others = [watched(member) for member in members if member.member_id not in vouched]
         now_s = self._now_s()
         if now_s - group.watched_s > min(life.session_s for life in lives) / 2:
             group.steady_since_s = now_s
@@ -299,23 +308,28 @@ class Pulse:
         interval_s: float,
     ) -> list[Overdue]:
         own = max(lives, key=lambda life: life.shown_s)
-        if group.has_signs and own.shown_s < self._now_s() - own.session_s / 2:
+        if group.has_signs and not own.is_remote and own.shown_s < self._now_s() - own.session_s / 2:
             # The others' objects are dated by this one. It has none where its commits are signs enough.
             self._show(own)
         began_s = self._now_s()
         signs = listed_signs(self._objects, group_id, [own.member_id, *(other.member_id for other in others)])
         ended_s = self._now_s()
-        sign = signs.pop(own.member_id, Sign())
-        reference = Reference(sign.modified_ms, own.shown_s) if sign.size_bytes == own.shown_bytes else None
+        sign = signs.get(own.member_id, Sign())
+        is_own = own.shown_s > float("-inf") and sign.size_bytes == own.shown_bytes
+        reference = Reference(sign.modified_ms, own.shown_s) if is_own else None
         overdue = group.lease.observe(others, signs, began_s, ended_s, place, reference, self._log.read_by_s)
-        group.has_signs = bool(signs)
+        group.has_signs = bool(signs.keys() - {own.member_id})
         group.due_s = min(ended_s + interval_s, max(group.lease.next_s(others, place), ended_s + interval_s / 10))
         return overdue
 
     def _by_store_clock(self, group_id: str, life: Life, others: Sequence[Watched]) -> list[Overdue]:
-        self._show(life)
-        signs = listed_signs(self._objects, group_id, [life.member_id, *(other.member_id for other in others)])
-        now_ms = signs.get(life.member_id, Sign()).modified_ms
+        if life.is_remote:
+            now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
+            signs = listed_signs(self._objects, group_id, [other.member_id for other in others])
+        else:
+            self._show(life)
+            signs = listed_signs(self._objects, group_id, [life.member_id, *(other.member_id for other in others)])
+            now_ms = signs.get(life.member_id, Sign()).modified_ms
         return overdue_by_store_clock(others, signs, EntryTimes(self._objects).written_ms, now_ms)
 
 

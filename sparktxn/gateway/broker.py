@@ -5,7 +5,9 @@ from __future__ import annotations
 from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import Appends
 from sparktxn.gateway.calls import Calls
+from sparktxn.gateway.classicgroups import ClassicGroups
 from sparktxn.gateway.following import LogEnd
+from sparktxn.gateway.members import Members
 from sparktxn.gateway.reading import Reads
 from sparktxn.gateway.settings import Endpoint, GatewaySettings
 from sparktxn.gateway.transactions import Transactions
@@ -30,9 +32,12 @@ class Broker:
         self.appends = Appends(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
         self.transactions = Transactions(self.log, settings)
         self.reads = Reads(store)
+        self.members = Members(self.log)
+        self.groups = ClassicGroups(self.log, self.members)
 
     def close(self) -> None:
         """Append what waits, and give back what this gateway holds. Open transactions are left to their time-outs."""
+        self.members.close()
         self.appends.close()
         self.calls.close(self.settings.timeout_s)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.handlers import cluster, fetching, producing, transactions
+from sparktxn.gateway.handlers import cluster, fetching, groups, offsets, producing, transactions
 from sparktxn.gateway.wire.messages import Answer, Request
 
 __all__ = ["API_VERSIONS", "SERVED", "Served", "api_versions", "highest_version"]
@@ -48,7 +48,13 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         1: Served(4, 12, fetching.fetch),
         2: Served(1, 7, fetching.list_offsets),
         3: Served(0, 12, cluster.metadata),
+        8: Served(2, 9, offsets.offset_commit),
+        9: Served(1, 9, offsets.offset_fetch),
         10: Served(0, 4, cluster.find_coordinator),
+        11: Served(0, 9, groups.join_group),
+        12: Served(0, 4, groups.heartbeat),
+        13: Served(0, 5, groups.leave_group),
+        14: Served(0, 5, groups.sync_group),
         API_VERSIONS: Served(0, 3, api_versions),
         22: Served(0, 4, transactions.init_producer_id),
         23: Served(2, 4, fetching.offset_for_leader_epoch),

@@ -1,0 +1,159 @@
+"""What this gateway knows of the members of groups that it serves: when each was heard, and what each was told.
+
+Nothing here decides: who is a member, and what it holds, is in the log. A member that another gateway has served is
+taken over by its id, and what this one does not know of it costs the member at most one more rebalance.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from sparktxn.consumer.pulse import Life, pulse_of
+from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.log.log import Log
+from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.structs import MemberState
+
+__all__ = ["Member", "Members"]
+
+_SILENT_SESSIONS: Final = 3
+"""After so many sessions without a sign the member is served elsewhere, or nowhere."""
+_SWEPT_EVERY_S: Final = 10.0
+_PENDING_S: Final = 300.0
+_PENDING_MAX: Final = 100_000
+
+
+class Member:
+    """A member that this gateway serves.
+
+    `generation` is the newest one that it was told. `told` is what it was told to read in it: None in between.
+    """
+
+    __slots__ = ("generation", "life", "protocol", "told")
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.generation = -1
+        self.protocol: str | None = None
+        self.told: frozenset[TopicIdPartition] | None = None
+
+    def note_joined(self, generation: int, protocol: str) -> None:
+        """Note the answer to a join: the member will ask what it is to read."""
+        self.generation, self.protocol, self.told = generation, protocol, None
+
+    def note_told(self, generation: int, partitions: frozenset[TopicIdPartition]) -> None:
+        """Note what the member is told to read."""
+        self.generation, self.told = generation, partitions
+
+
+class Members:
+    """The members that this gateway serves, and ids that it has given out. Safe for several threads."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._now_s = log.clock.monotonic_s
+        self._pulse = pulse_of(log)
+        self._lock = threading.Lock()
+        self._members: dict[tuple[str, str], Member] = {}
+        self._pending: dict[tuple[str, str], float] = {}
+        self._sweep_at_s = self._now_s() + _SWEPT_EVERY_S
+
+    @property
+    def count(self) -> int:
+        """How many members are served here."""
+        return len(self._members)
+
+    # Ids that were given out, for a join with them to follow
+
+    def new_id(self, client_id: str) -> str:
+        """Return an id for a new member."""
+        return f"{client_id}-{self._log.ids.token()}"
+
+    def expect(self, group_id: str, member_id: str) -> None:
+        """Note that a client was asked to join under an id."""
+        now_s = self._now_s()
+        with self._lock:
+            for key in [key for key, given_s in self._pending.items() if given_s < now_s - _PENDING_S]:
+                del self._pending[key]
+            while len(self._pending) >= _PENDING_MAX:
+                del self._pending[next(iter(self._pending))]
+            self._pending[group_id, member_id] = now_s
+
+    def is_expected(self, group_id: str, member_id: str) -> bool:
+        """Return True if a client was asked to join under an id."""
+        return (group_id, member_id) in self._pending
+
+    # Members
+
+    def heard(self, group_id: str, member_id: str) -> Member | None:
+        """Note that a member has sent something; None if this gateway has not served it."""
+        self._sweep()
+        with self._lock:
+            member = self._members.get((group_id, member_id))
+            if member is None:
+                return None
+            if member.life.gone:
+                del self._members[group_id, member_id]
+                return None
+        member.life.polled_s = self._now_s()
+        return member
+
+    def serve(self, state: MemberState) -> Member:
+        """Keep alive a member of the log's from now on, as long as it is heard."""
+        member = self.heard(state.group_id, state.member_id)
+        if member is None or member.life.session_s != state.session_timeout_ms / 1000:
+            life = Life(self._log, _settings(self._log, state), state.member_id, is_remote=True)
+            life.topics, life.joined = state.topics, True
+            member = Member(life)
+            with self._lock:
+                before = self._members.pop((state.group_id, state.member_id), None)
+                self._members[state.group_id, state.member_id] = member
+                self._pending.pop((state.group_id, state.member_id), None)
+            if before is not None:
+                self._drop(before)
+            self._pulse.add(life)
+        return member
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        """Keep a member alive no more: it has left, or the log has it no longer."""
+        with self._lock:
+            member = self._members.pop((group_id, member_id), None)
+        if member is not None:
+            self._drop(member)
+
+    def close(self) -> None:
+        """Leave all members to other gateways."""
+        with self._lock:
+            members, self._members = list(self._members.values()), {}
+        for member in members:
+            self._drop(member)
+
+    def _drop(self, member: Member) -> None:
+        member.life.left = True
+        self._pulse.remove(member.life)
+
+    def _sweep(self) -> None:
+        now_s = self._now_s()
+        if now_s < self._sweep_at_s:
+            return
+        with self._lock:
+            self._sweep_at_s = now_s + _SWEPT_EVERY_S
+            silent = [
+                key
+                for key, member in self._members.items()
+                if member.life.gone or member.life.polled_s + _SILENT_SESSIONS * member.life.session_s < now_s
+            ]
+        for key in silent:
+            self.forget(*key)
+
+
+def _settings(log: Log, state: MemberState) -> ConsumerSettings:
+    return ConsumerSettings.parse(
+        {
+            "bootstrap.servers": log.objects.uri,
+            "group.id": state.group_id,
+            "group.instance.id": state.instance_id,
+            "session.timeout.ms": state.session_timeout_ms,
+        }
+    )

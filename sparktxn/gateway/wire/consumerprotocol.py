@@ -1,0 +1,101 @@
+"""What consumers of Kafka's classic protocol tell each other through their coordinator: subscriptions, assignments."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kio.schema.consumer_protocol_assignment.v1 import data as assignments
+from kio.serial import entity_reader, entity_writer
+
+from sparktxn.values.fieldtypes import TopicPartitionKey
+
+__all__ = ["CONSUMER", "Subscription", "assignment_bytes", "by_topic", "subscription_of"]
+
+CONSUMER: Final = "consumer"
+"""The type of groups whose members tell what they subscribe to in a form that the coordinator can read."""
+
+_COOPERATIVE: Final = "cooperative-sticky"
+_ASSIGNORS: Final = MappingProxyType(
+    {"range": "range", "roundrobin": "uniform", "sticky": "uniform", _COOPERATIVE: "uniform"}
+)
+"""The group's assignor that stands for each strategy of clients."""
+_VERSION_MAX: Final = 3
+_VERSION_WRITTEN: Final = 1
+
+
+class Subscription(NamedTuple):
+    """What a member wants: `protocol` is the strategy that it is told, the first of its own that is known.
+
+    `owned` is what it reads at this moment. A member that is not cooperative has given up everything before it joins.
+    """
+
+    protocol: str
+    assignors: tuple[str, ...]
+    topics: tuple[str, ...]
+    owned: frozenset[TopicPartitionKey]
+
+
+def subscription_of(protocols: Sequence[Any]) -> Subscription | None:
+    """Return what a member says of itself; None if this gateway can divide partitions by none of its strategies.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    known = [protocol for protocol in protocols if protocol.name in _ASSIGNORS]
+    if not known:
+        return None
+    found = _subscription(known[0].metadata)
+    is_cooperative = all(protocol.name == _COOPERATIVE for protocol in protocols)
+    owned = getattr(found, "owned_partitions", ()) if is_cooperative else ()
+    return Subscription(
+        known[0].name,
+        tuple(dict.fromkeys(_ASSIGNORS[protocol.name] for protocol in known)),
+        tuple(sorted(set(found.topics))),
+        frozenset((each.topic, number) for each in owned for number in each.partitions),
+    )
+
+
+def _subscription(metadata: bytes) -> Any:
+    if len(metadata) < 2:
+        raise ValueError("a subscription of consumers has no version")
+    version = min(int.from_bytes(metadata[:2], signed=True), _VERSION_MAX)
+    if version < 0:
+        raise ValueError(f"a subscription of consumers has version {version}")
+    try:
+        found, _ = _reader(version)(metadata, 2)
+    except Exception as error:
+        raise ValueError(f"a subscription of consumers cannot be read: {error!r}") from error
+    return found
+
+
+@cache
+def _reader(version: int) -> Any:
+    schema = import_module(f"kio.schema.consumer_protocol_subscription.v{version}.data")
+    return entity_reader(schema.ConsumerProtocolSubscription)
+
+
+def assignment_bytes(partitions: Iterable[TopicPartitionKey]) -> bytes:
+    """Return partitions as consumers read them in the answer to SyncGroup."""
+    schema: Any = assignments
+    assigned = tuple(
+        schema.TopicPartition(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic(partitions).items()
+    )
+    buffer = io.BytesIO()
+    buffer.write(_VERSION_WRITTEN.to_bytes(2))
+    entity_writer(schema.ConsumerProtocolAssignment)(
+        buffer, schema.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None)
+    )
+    return buffer.getvalue()
+
+
+def by_topic(partitions: Iterable[TopicPartitionKey]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by their topics, in order."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
