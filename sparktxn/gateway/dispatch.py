@@ -7,7 +7,19 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.handlers import cluster, fetching, groups, offsets, producing, transactions
+from sparktxn.gateway.handlers import (
+    acls,
+    cluster,
+    configs,
+    fetching,
+    groupadmin,
+    groups,
+    offsets,
+    producing,
+    topics,
+    transactionadmin,
+    transactions,
+)
 from sparktxn.gateway.wire.messages import Answer, Request
 
 __all__ = ["API_VERSIONS", "SERVED", "Served", "api_versions", "highest_version"]
@@ -55,14 +67,34 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         12: Served(0, 4, groups.heartbeat),
         13: Served(0, 5, groups.leave_group),
         14: Served(0, 5, groups.sync_group),
+        15: Served(0, 6, groupadmin.describe_groups),
+        16: Served(0, 5, groupadmin.list_groups),
         API_VERSIONS: Served(0, 3, api_versions),
+        19: Served(2, 7, topics.create_topics),
+        20: Served(1, 6, topics.delete_topics),
+        21: Served(0, 2, topics.delete_records),
         22: Served(0, 4, transactions.init_producer_id),
         23: Served(2, 4, fetching.offset_for_leader_epoch),
         24: Served(0, 3, transactions.add_partitions_to_txn),
         25: Served(0, 3, transactions.add_offsets_to_txn),
         26: Served(0, 3, transactions.end_txn),
+        27: Served(1, 1, transactionadmin.write_txn_markers),
         28: Served(0, 3, transactions.txn_offset_commit),
+        29: Served(1, 3, acls.describe_acls),
+        30: Served(1, 3, acls.create_acls),
+        31: Served(1, 3, acls.delete_acls),
+        32: Served(1, 4, configs.describe_configs),
+        33: Served(0, 2, configs.alter_configs),
+        37: Served(0, 3, topics.create_partitions),
+        42: Served(0, 2, groupadmin.delete_groups),
+        44: Served(0, 1, configs.incremental_alter_configs),
+        47: Served(0, 0, groupadmin.offset_delete),
         60: Served(0, 1, cluster.describe_cluster),
+        61: Served(0, 0, transactionadmin.describe_producers),
+        65: Served(0, 0, transactionadmin.describe_transactions),
+        66: Served(0, 2, transactionadmin.list_transactions),
+        74: Served(0, 1, configs.list_config_resources),
+        75: Served(0, 0, topics.describe_topic_partitions),
     }
 )
 

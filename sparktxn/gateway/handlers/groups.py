@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Final
+from typing import Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker

@@ -1,0 +1,154 @@
+"""Administrators' requests for consumer groups: listing, describing and deleting them, and their offsets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from sparktxn.admin import (
+    ConsumerGroupDescription,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    TopicPartition,
+)
+from sparktxn.errors import ErrorCode
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
+from sparktxn.gateway.wire.messages import Answer, Request
+
+__all__ = ["delete_groups", "describe_groups", "list_groups", "offset_delete"]
+
+_STATES: Final = {
+    ConsumerGroupState.STABLE: "Stable",
+    ConsumerGroupState.RECONCILING: "PreparingRebalance",
+    ConsumerGroupState.EMPTY: "Empty",
+    ConsumerGroupState.DEAD: "Dead",
+}
+_TYPES: Final = {ConsumerGroupType.CLASSIC: "Classic", ConsumerGroupType.CONSUMER: "Consumer"}
+_PROTOCOL_TYPE: Final = "consumer"
+_GROUP_ID_NOT_FOUND_FROM_VERSION: Final = 6
+_OF_THE_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP, ErrorCode.INVALID_REQUEST})
+
+
+async def list_groups(broker: Broker, request: Request) -> Answer:
+    """Return all groups, or those in one of some states and of some types."""
+    states = {state.lower() for state in getattr(request.body, "states_filter", ())}
+    types = {type_.lower() for type_ in getattr(request.body, "types_filter", ())}
+    outcome = await broker.calls.run(_listed, broker)
+    groups = []
+    for group in () if outcome.code else outcome.result.valid:
+        state, type_ = _STATES[group.state], _TYPES[group.type]
+        if (not states or state.lower() in states) and (not types or type_.lower() in types):
+            protocol_type = "" if group.is_simple_consumer_group else _PROTOCOL_TYPE
+            known = {"group_id": group.group_id, "protocol_type": protocol_type}
+            groups.append({**known, "group_state": state, "group_type": type_})
+    return {"error_code": outcome.code, "groups": groups}
+
+
+def _listed(broker: Broker) -> Outcome:
+    return of_future(broker.admin.list_consumer_groups())
+
+
+async def describe_groups(broker: Broker, request: Request) -> Answer:
+    """Return groups with their members, those of both protocols in the words of the classic one."""
+    described = [await broker.calls.run(_described, broker, group_id) for group_id in request.body.groups]
+    return {"groups": [_answered(group, outcome, request.version) for group, outcome in described]}
+
+
+def _described(broker: Broker, group_id: str) -> tuple[str, Outcome]:
+    try:
+        return group_id, of_future(broker.admin.describe_consumer_groups([group_id])[group_id])
+    except (TypeError, ValueError) as error:
+        return group_id, of_error(error)
+
+
+def _answered(group_id: str, outcome: Outcome, version: int) -> dict[str, Any]:
+    answer = {**outcome.said, "group_id": group_id, "group_state": "", "protocol_type": "", "protocol_data": ""}
+    if outcome.code:
+        return {**answer, "members": []}
+    group: ConsumerGroupDescription = outcome.result
+    if group.state is ConsumerGroupState.DEAD and version >= _GROUP_ID_NOT_FOUND_FROM_VERSION:
+        answer |= {"error_code": int(ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"no group {group_id!r} exists"}
+    return {
+        **answer,
+        "group_state": _STATES[group.state],
+        "protocol_type": _PROTOCOL_TYPE if group.members else "",
+        "protocol_data": group.partition_assignor,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.host,
+                "member_metadata": _subscription(member.assignment.topic_partitions),
+                "member_assignment": _assignment(member.assignment.topic_partitions),
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _subscription(partitions: Iterable[TopicPartition]) -> bytes:
+    """Return the topics of partitions as Kafka's consumers write what they subscribe to, in its version 0."""
+    topics = sorted({partition.topic for partition in partitions})
+    return struct.pack(">hi", 0, len(topics)) + b"".join(map(_text, topics)) + struct.pack(">i", -1)
+
+
+def _assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """Return partitions as Kafka's consumers write what a member is assigned, in its version 0."""
+    topics = [
+        (topic, [partition.partition for partition in group])
+        for topic, group in groupby(sorted(partitions), attrgetter("topic"))
+    ]
+    parts = [struct.pack(">hi", 0, len(topics))]
+    for topic, numbers in topics:
+        parts += [_text(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
+    return b"".join(parts) + struct.pack(">i", -1)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+async def delete_groups(broker: Broker, request: Request) -> Answer:
+    """Forget groups that have no members, with all their offsets."""
+    results = []
+    for group_id in request.body.groups_names:
+        outcome = await broker.calls.run(_deleted, broker, group_id)
+        results.append({"group_id": group_id, "error_code": outcome.code})
+    return {"results": results}
+
+
+def _deleted(broker: Broker, group_id: str) -> Outcome:
+    try:
+        return of_future(broker.admin.delete_consumer_groups([group_id])[group_id])
+    except (TypeError, ValueError) as error:
+        return of_error(error)
+
+
+async def offset_delete(broker: Broker, request: Request) -> Answer:
+    """Forget offsets of a group, each partition's by itself."""
+    body = request.body
+    topics = []
+    for topic in body.topics:
+        partitions = []
+        for each in topic.partitions:
+            outcome = await broker.calls.run(_forgotten, broker, body.group_id, topic.name, each.partition_index)
+            if outcome.code in _OF_THE_GROUP:
+                return {"error_code": outcome.code, "topics": []}
+            partitions.append({"partition_index": each.partition_index, "error_code": outcome.code})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"error_code": 0, "topics": topics}
+
+
+def _forgotten(broker: Broker, group_id: str, topic: str, partition: int) -> Outcome:
+    try:
+        asked = ConsumerGroupTopicPartitions(group_id, [TopicPartition(topic, partition)])
+        return of_future(broker.admin.delete_consumer_group_offsets([asked])[group_id])
+    except (TypeError, ValueError) as error:
+        return of_error(error)

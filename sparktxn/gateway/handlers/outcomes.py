@@ -1,0 +1,52 @@
+"""What an administrator's call has come to, as an answer says it: Kafka's code and a message."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+from sparktxn.admin import KafkaException
+from sparktxn.errors import ErrorCode
+from sparktxn.gateway.wire.wirecodes import code_of, message_of
+
+__all__ = ["DONE", "Outcome", "of_error", "of_future", "refused"]
+
+
+class Outcome(NamedTuple):
+    """A code, which is 0 where all went well; the reason for any other; and what the call returned."""
+
+    code: int
+    message: str | None = None
+    result: Any = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The members of an answer that say it."""
+        return {"error_code": self.code, "error_message": self.message}
+
+
+DONE: Final = Outcome(0)
+
+
+def refused(code: int, message: str) -> Outcome:
+    """Return the outcome of what was not tried."""
+    return Outcome(int(code), message)
+
+
+def of_error(error: Exception) -> Outcome:
+    """Return the outcome of a call that raised an error; one of Python's says that a client's value was wrong."""
+    if isinstance(error, KafkaException):
+        return Outcome(code_of(error), message_of(error))
+    if isinstance(error, TypeError | ValueError):
+        return Outcome(int(ErrorCode.INVALID_REQUEST), str(error))
+    raise error
+
+
+def of_future(future: Future[Any]) -> Outcome:
+    """Return the outcome of a call of `AdminClient`, whose future is done."""
+    error = future.exception()
+    if error is None:
+        return Outcome(0, None, future.result())
+    if not isinstance(error, Exception):
+        raise error
+    return of_error(error)

@@ -1,0 +1,227 @@
+"""Administrators' requests for topics: creating, deleting, growing and describing them, and deleting records."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sparktxn.admin import NewPartitions, NewTopic, TopicPartition
+from sparktxn.errors import ErrorCode
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.handlers.cluster import topic_uuid
+from sparktxn.gateway.handlers.configs import topic_configs
+from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
+from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.values.structs import TopicState
+
+__all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "describe_topic_partitions"]
+
+_UNKNOWN_TOPIC_ID: Final = 100
+_INVALID_REPLICA_ASSIGNMENT: Final = 39
+_NO_ID: Final = uuid.UUID(int=0)
+_NO_OPERATIONS: Final = -(2**31)
+_PARTITIONS_SHOWN_MAX: Final = 2_000
+
+
+async def create_topics(broker: Broker, request: Request) -> Answer:
+    """Create topics. A replica is not kept: factors are accepted, and answered as 1."""
+    body = request.body
+    counts = Counter(topic.name for topic in body.topics)
+    topics = []
+    for topic in body.topics:
+        if counts[topic.name] > 1:
+            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice")
+        else:
+            outcome = await broker.calls.run(_create, broker, topic, body.validate_only)
+        topics.append(
+            {"name": topic.name, "topic_id": _NO_ID, "configs": None, **outcome.said, **(outcome.result or {})}
+        )
+    return {"topics": topics}
+
+
+def _create(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
+    count = broker.settings.partition_count if asked.num_partitions == -1 else asked.num_partitions
+    if asked.replication_factor != -1 and asked.replication_factor < 1:
+        return refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the replication factor is {asked.replication_factor}: expected -1, or 1 or more",
+        )
+    if asked.assignments:
+        if asked.num_partitions != -1 or asked.replication_factor != -1:
+            return refused(ErrorCode.INVALID_REQUEST, "replicas are assigned: expected -1 as both counts")
+        count = len(asked.assignments)
+        if {each.partition_index for each in asked.assignments} != set(range(count)):
+            return refused(_INVALID_REPLICA_ASSIGNMENT, "replicas are assigned to other partitions than 0, 1, …")
+        if (wrong := _unknown_node(broker, asked.assignments)) is not None:
+            return wrong
+    new = NewTopic(asked.name, count, config={each.name: each.value for each in asked.configs})
+    try:
+        created = broker.admin.create_topics([new], validate_only=validate_only)[asked.name]
+    except (TypeError, ValueError) as error:
+        return of_error(error)
+    outcome = of_future(created)
+    if outcome.code:
+        return outcome
+    described: dict[str, Any] = {"num_partitions": count, "replication_factor": 1}
+    if not validate_only and (topic := broker.log.topic(asked.name)) is not None:
+        described |= {"topic_id": topic_uuid(broker, topic.topic_id), "configs": topic_configs(broker, asked.name)}
+    return Outcome(0, None, described)
+
+
+def _unknown_node(broker: Broker, assignments: Sequence[Any]) -> Outcome | None:
+    for each in assignments:
+        if not each.broker_ids or not set(each.broker_ids) <= set(range(len(broker.nodes))):
+            reason = f"replicas are on nodes {list(each.broker_ids)}: expected 0 to {len(broker.nodes) - 1}"
+            return refused(_INVALID_REPLICA_ASSIGNMENT, reason)
+    return None
+
+
+async def delete_topics(broker: Broker, request: Request) -> Answer:
+    """Delete topics with all their records, by name or by id."""
+    if request.version >= 6:
+        asked = [(each.name, each.topic_id or _NO_ID) for each in request.body.topics]
+    else:
+        asked = [(name, _NO_ID) for name in request.body.topic_names]
+    return {"responses": await broker.calls.run(_deleted, broker, asked)}
+
+
+def _deleted(broker: Broker, asked: Sequence[tuple[str | None, uuid.UUID]]) -> list[dict[str, Any]]:
+    broker.log.refresh(max_age_s=0.01)
+    by_id = {topic_uuid(broker, topic.topic_id): topic.name for topic in broker.log.topics()}
+    names = [by_id.get(topic_id) if name is None else name for name, topic_id in asked]
+    counts = Counter(names)
+    answers = []
+    for (given, topic_id), name in zip(asked, names, strict=True):
+        if given is not None and topic_id != _NO_ID:
+            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {given!r} has an id, too: expected one of them")
+        elif name is None:
+            outcome = refused(_UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        elif counts[name] > 1:
+            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {name!r} is given twice")
+        else:
+            outcome = _delete(broker, name)
+        answers.append({"name": name if topic_id == _NO_ID else None, "topic_id": topic_id, **outcome.said})
+    return answers
+
+
+def _delete(broker: Broker, name: str) -> Outcome:
+    try:
+        return of_future(broker.admin.delete_topics([name])[name])
+    except (TypeError, ValueError) as error:
+        return of_error(error)
+
+
+async def create_partitions(broker: Broker, request: Request) -> Answer:
+    """Add empty partitions to topics."""
+    body = request.body
+    counts = Counter(topic.name for topic in body.topics)
+    results = []
+    for topic in body.topics:
+        if counts[topic.name] > 1:
+            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice")
+        else:
+            outcome = await broker.calls.run(_grow, broker, topic, body.validate_only)
+        results.append({"name": topic.name, **outcome.said})
+    return {"results": results}
+
+
+def _grow(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
+    if asked.assignments:
+        broker.log.refresh(max_age_s=0.01)
+        known = broker.log.topic(asked.name)
+        if known is not None and asked.count - known.partition_count != len(asked.assignments):
+            return refused(
+                _INVALID_REPLICA_ASSIGNMENT,
+                f"replicas are assigned to {len(asked.assignments)} partitions: {asked.name!r} has "
+                f"{known.partition_count}, and is to have {asked.count}",
+            )
+        if (wrong := _unknown_node(broker, asked.assignments)) is not None:
+            return wrong
+    try:
+        new = NewPartitions(asked.name, asked.count)
+        return of_future(broker.admin.create_partitions([new], validate_only=validate_only)[asked.name])
+    except (TypeError, ValueError) as error:
+        return of_error(error)
+
+
+async def delete_records(broker: Broker, request: Request) -> Answer:
+    """Delete records before offsets; -1 is each partition's end."""
+    topics = []
+    for topic in request.body.topics:
+        partitions = []
+        for each in topic.partitions:
+            outcome = await broker.calls.run(_cut, broker, topic.name, each.partition_index, each.offset)
+            low_watermark = -1 if outcome.code else outcome.result.low_watermark
+            answer = {"partition_index": each.partition_index, "low_watermark": low_watermark}
+            partitions.append({**answer, "error_code": outcome.code})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+def _cut(broker: Broker, name: str, partition: int, offset: int) -> Outcome:
+    try:
+        where = TopicPartition(name, partition, offset)
+        (future,) = broker.admin.delete_records([where]).values()
+    except (TypeError, ValueError) as error:
+        return of_error(error)
+    return of_future(future)
+
+
+async def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
+    """Return topics with their partitions, from a cursor on, up to as many partitions as are asked for."""
+    return await broker.calls.run(_described, broker, request.body)
+
+
+def _described(broker: Broker, body: Any) -> Answer:
+    broker.log.refresh(max_age_s=0.01)
+    names = sorted({topic.name for topic in body.topics} or {topic.name for topic in broker.log.topics()})
+    first = 0
+    if body.cursor is not None:
+        names = [name for name in names if name >= body.cursor.topic_name]
+        if names[:1] == [body.cursor.topic_name]:
+            first = max(0, body.cursor.partition_index)
+    left = max(1, min(body.response_partition_limit, _PARTITIONS_SHOWN_MAX))
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if left <= 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": first}}
+        known = broker.log.topic(name)
+        if known is None:
+            topics.append(_unknown(name))
+            continue
+        shown = range(first, min(known.partition_count, first + left))
+        topics.append(_with_partitions(broker, known, shown))
+        left -= len(shown)
+        if shown and shown[-1] + 1 < known.partition_count:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": shown[-1] + 1}}
+        first = 0
+    return {"topics": topics, "next_cursor": None}
+
+
+def _unknown(name: str) -> dict[str, Any]:
+    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return {"error_code": code, "name": name, "topic_id": _NO_ID, "partitions": []}
+
+
+def _with_partitions(broker: Broker, topic: TopicState, shown: range) -> dict[str, Any]:
+    node = (broker.node_id,)
+    partition = {
+        "error_code": DONE.code,
+        "leader_id": broker.node_id,
+        "leader_epoch": 0,
+        "replica_nodes": node,
+        "isr_nodes": node,
+        "eligible_leader_replicas": None,
+        "last_known_elr": None,
+        "offline_replicas": (),
+    }
+    return {
+        "error_code": DONE.code,
+        "name": topic.name,
+        "topic_id": topic_uuid(broker, topic.topic_id),
+        "is_internal": False,
+        "partitions": [{**partition, "partition_index": number} for number in shown],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }
