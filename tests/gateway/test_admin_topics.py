@@ -142,7 +142,7 @@ def test_partitions_are_added(wire: Wire, admin: AdminClient, name: str, version
         answer = wire.ask("create_partitions", version, topics=asked, timeout=1000, validate_only=validate_only)
         (result,) = answer.results
         assert result.name == topic
-        return result.error_code  # type: ignore[no-any-return]
+        return ErrorCode(result.error_code)
 
     assert grow(name, 2) is ErrorCode.invalid_partitions
     assert grow("missing", 2) is ErrorCode.unknown_topic_or_partition

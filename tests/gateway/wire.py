@@ -9,7 +9,7 @@ import socket
 import ssl
 import typing
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from kio.index import load_payload_module
 from kio.schema.index import api_key_map
@@ -50,7 +50,7 @@ class Wire:
         header = request.__header_schema__
         self._asked += 1
         buffer = io.BytesIO()
-        given = {"request_api_key": key, "request_api_version": version, "correlation_id": self._asked}
+        given: dict[str, Any] = {"request_api_key": key, "request_api_version": version, "correlation_id": self._asked}
         names = {field.name for field in dataclasses.fields(header)}
         given |= {"client_id": "wire"} if "client_id" in names else {}
         entity_writer(header)(buffer, header(**given))
@@ -88,7 +88,7 @@ class Wire:
             return True
 
 
-def _entity(key: int, version: int, kind: EntityType) -> Any:
+def _entity(key: int, version: int, kind: Literal[EntityType.request, EntityType.response]) -> Any:
     found = vars(load_payload_module(key, version, kind)).values()
     return next(value for value in found if isinstance(value, type) and getattr(value, "__type__", None) is kind)
 
@@ -96,7 +96,7 @@ def _entity(key: int, version: int, kind: EntityType) -> Any:
 def built(entity: type, members: Mapping[str, Any]) -> Any:
     """An entity of nested dictionaries and lists; durations are in milliseconds."""
     hints = typing.get_type_hints(entity)
-    given = {}
+    given: dict[str, Any] = {}
     for name, value in members.items():
         inner = _inner(hints[name])
         if isinstance(value, list):

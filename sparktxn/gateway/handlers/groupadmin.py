@@ -132,23 +132,55 @@ def _deleted(broker: Broker, group_id: str) -> Outcome:
 
 
 async def offset_delete(broker: Broker, request: Request) -> Answer:
-    """Forget offsets of a group, each partition's by itself."""
+    """Forget offsets of a group: of each topic all or none, but for partitions that do not exist."""
     body = request.body
-    topics = []
-    for topic in body.topics:
-        partitions = []
-        for each in topic.partitions:
-            outcome = await broker.calls.run(_forgotten, broker, body.group_id, topic.name, each.partition_index)
-            if outcome.code in _OF_THE_GROUP:
-                return {"error_code": outcome.code, "topics": []}
-            partitions.append({"partition_index": each.partition_index, "error_code": outcome.code})
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"error_code": 0, "topics": topics}
+    codes = await broker.calls.run(_forgotten, broker, body)
+    if isinstance(codes, int):
+        return {"error_code": codes, "topics": []}
+    return {
+        "error_code": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": codes[TopicPartition(topic.name, each.partition_index)],
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ],
+    }
 
 
-def _forgotten(broker: Broker, group_id: str, topic: str, partition: int) -> Outcome:
+def _forgotten(broker: Broker, body: Any) -> dict[TopicPartition, int] | int:
+    """Return the code of each partition, or the one code of the group."""
+    asked = {TopicPartition(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions}
+    broker.log.refresh(max_age_s=0.01)
+    codes = dict.fromkeys(asked, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    known = [where for where in asked if _exists(broker, where)]
+    # Together: a group that has lost its last offset is no group any more.
+    outcome = _forget(broker, body.group_id, known) if known else Outcome(0)
+    if outcome.code in _OF_THE_GROUP:
+        return outcome.code
+    if not outcome.code:
+        return codes | dict.fromkeys(known, 0)
+    for _, group in groupby(sorted(known), attrgetter("topic")):
+        of_topic = list(group)
+        codes |= dict.fromkeys(of_topic, _forget(broker, body.group_id, of_topic).code)
+    return codes
+
+
+def _exists(broker: Broker, where: TopicPartition) -> bool:
+    topic = broker.log.topic(where.topic)
+    return topic is not None and 0 <= where.partition < topic.partition_count
+
+
+def _forget(broker: Broker, group_id: str, partitions: list[TopicPartition]) -> Outcome:
     try:
-        asked = ConsumerGroupTopicPartitions(group_id, [TopicPartition(topic, partition)])
+        asked = ConsumerGroupTopicPartitions(group_id, partitions)
         return of_future(broker.admin.delete_consumer_group_offsets([asked])[group_id])
     except (TypeError, ValueError) as error:
         return of_error(error)
