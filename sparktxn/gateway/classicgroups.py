@@ -173,8 +173,7 @@ class ClassicGroups:
                 been given partitions since it has joined, and joins again.
             StoreError: call again.
         """
-        self._log.refresh()
-        state, member = self._member(group_id, member_id, instance_id, generation)
+        state, member = self._member(group_id, member_id, instance_id, generation, max_age_s=0)
         if protocol is not None and member.protocol not in (None, protocol):
             raise CommandRefused(
                 INCONSISTENT_GROUP_PROTOCOL, f"member {member_id!r} has joined by {member.protocol!r}, not {protocol!r}"
@@ -195,7 +194,6 @@ class ClassicGroups:
                 again, to give partitions back or to get others.
             StoreError: call again.
         """
-        self._log.refresh(max_age_s=_FRESH_S)
         state, member = self._member(group_id, member_id, instance_id, generation)
         if member.generation == generation and member.told is None:
             return  # It has joined, and will ask what it is to read.
@@ -217,11 +215,10 @@ class ClassicGroups:
         is_alone = group is not None and group.epoch == generation and group.members == (state.member_id,)
         return is_alone and newest == generation
 
-    def _member(self, group_id: str, member_id: str, instance_id: str, generation: int) -> tuple[MemberState, Member]:
-        state = self._log.member(group_id, member_id)
-        if state is None or (instance_id and state.instance_id != instance_id):
-            self._members.forget(group_id, member_id)
-            raise self._not_static(group_id, member_id, instance_id) if instance_id else _unknown(group_id, member_id)
+    def _member(
+        self, group_id: str, member_id: str, instance_id: str, generation: int, max_age_s: float = _FRESH_S
+    ) -> tuple[MemberState, Member]:
+        state = self._state(group_id, member_id, instance_id, generation, max_age_s)
         member = self._members.serve(state)
         if not max(member.generation, 0) <= generation <= state.member_epoch:
             raise CommandRefused(
@@ -230,6 +227,24 @@ class ClassicGroups:
             )
         return state, member
 
+    def _state(
+        self, group_id: str, member_id: str, instance_id: str, generation: int, max_age_s: float = _FRESH_S
+    ) -> MemberState:
+        """Return what the log says of a member; it is asked anew before a member is refused.
+
+        Raises:
+            CommandRefused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+        """
+        self._log.refresh(max_age_s=max_age_s)
+        state = self._log.member(group_id, member_id)
+        if max_age_s and (state is None or state.member_epoch < generation):
+            self._log.refresh()
+            state = self._log.member(group_id, member_id)
+        if state is None or (instance_id and state.instance_id != instance_id):
+            self._members.forget(group_id, member_id)
+            raise self._not_static(group_id, member_id, instance_id) if instance_id else _unknown(group_id, member_id)
+        return state
+
     def leave(self, group_id: str, member_id: str, instance_id: str) -> str:
         """Take a member out of its group, by its id or by its instance id; return its id.
 
@@ -237,19 +252,14 @@ class ClassicGroups:
             CommandRefused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
             StoreError: call again.
         """
-        self._log.refresh(max_age_s=_FRESH_S)
         if instance_id and not member_id:
+            self._log.refresh()
             found = [other for other in self._log.group_members(group_id) if other.instance_id == instance_id]
             if not found:
                 raise _unknown(group_id, instance_id)
             member_id = found[0].member_id
         else:
-            state = self._log.member(group_id, member_id)
-            if state is None or (instance_id and state.instance_id != instance_id):
-                self._members.forget(group_id, member_id)
-                raise (
-                    self._not_static(group_id, member_id, instance_id) if instance_id else _unknown(group_id, member_id)
-                )
+            self._state(group_id, member_id, instance_id, -1)
         self._log.submit([LeaveGroup(self._log.ids.token(), group_id, member_id)])
         self._members.forget(group_id, member_id)
         return member_id

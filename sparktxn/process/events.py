@@ -50,6 +50,7 @@ EVENTS: Final[dict[str, Event]] = {
         "%(kind)s: %(error)s",
     ),
     "fold_overtaken": Event(DEBUG, "a fold came too late: %(about)s: %(reason)s"),
+    "gateway_join_refused": Event(DEBUG, "no join of member %(member_id)r to group %(group_id)s: %(error)s"),
     "group_command_failed": Event(DEBUG, "a command of group %(group_id)s failed: %(error)s"),
     "half_check_round_failed": Event(ERROR, "a round of checks has failed"),
     "half_checker_failed": Event(

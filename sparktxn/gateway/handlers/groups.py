@@ -26,7 +26,6 @@ _LEAVES_MANY_FROM_VERSION: Final = 3
 
 async def join_group(broker: Broker, request: Request) -> Answer:
     """Make a client a member, and return its generation: as follower, as the log divides the partitions."""
-    body = request.body
     try:
         asked = _joining(request)
         joined = await broker.calls.run(broker.groups.join, asked)
