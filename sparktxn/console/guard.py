@@ -15,7 +15,9 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-__all__ = ["TOKEN_CHARACTERS_MIN", "Guard", "is_loopback"]
+from sparktxn.process.listening import is_loopback
+
+__all__ = ["TOKEN_CHARACTERS_MIN", "Guard"]
 
 TOKEN_CHARACTERS_MIN: Final = 16
 _COOKIE: Final = "txnlog_console"
@@ -40,14 +42,6 @@ _HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 _NOT_STORED: Final = (b"cache-control", b"no-store")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address to listen at."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 class Guard:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard, is_loopback
+from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
 from sparktxn.errors import ConfigurationError
+from sparktxn.process.listening import is_loopback
 from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
 from sparktxn.values import arguments

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
 from sparktxn.gateway.memory import RequestMemory
+from sparktxn.gateway.security.access import Access
+from sparktxn.gateway.security.authentication import AUTHENTICATING_BYTES_MAX, AUTHENTICATING_S, Authentication
 from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request, decode_request, encode_response
 from sparktxn.process.events import log_event
 
@@ -33,46 +35,66 @@ class Connection:
     """Serves one client until it leaves, or sends what is no request."""
 
     def __init__(
-        self, broker: Broker, memory: RequestMemory, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        broker: Broker,
+        memory: RequestMemory,
+        access: Access,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self._broker = broker
         self._memory = memory
         self._reader = reader
         self._writer = writer
+        peer = writer.get_extra_info("peername")
+        self._authentication = Authentication(access, broker.log.ids, broker.calls, peer)
         self._answers: asyncio.Queue[_Answering | None] = asyncio.Queue(_IN_FLIGHT_MAX)
 
     async def serve(self) -> None:
         """Answer requests until the client leaves; what it has sent is still answered."""
         answering = asyncio.create_task(self._answer())
         try:
-            await self._receive(answering)
+            async with asyncio.timeout(AUTHENTICATING_S):
+                while self._authentication.is_pending and not (answering.done() or self._authentication.has_failed):
+                    await self._receive(AUTHENTICATING_BYTES_MAX)
+            while not (answering.done() or self._authentication.has_failed):
+                await self._receive(self._broker.settings.request_bytes_max)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             pass
         except MalformedRequest as error:
             log_event("gateway_request_malformed", peer=self._writer.get_extra_info("peername"), error=error)
+        except Exception:  # noqa: BLE001 - logged with its trace; no other client is to suffer
+            log_event("gateway_request_failed", peer=self._writer.get_extra_info("peername"), exc_info=True)
         finally:
             with suppress(asyncio.CancelledError):
                 await self._answers.put(None)
                 await answering
             self._writer.close()
 
-    async def _receive(self, answering: asyncio.Task[None]) -> None:
-        while not answering.done():
-            size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
-            if not 0 < size_bytes <= self._broker.settings.request_bytes_max:
-                raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
-            await self._memory.acquire(size_bytes)
-            try:
-                async with asyncio.timeout(_FRAME_S_MAX):
-                    frame = await self._reader.readexactly(size_bytes)
-                request = decode_request(frame, highest_version)
-                later = await self._begun(request)
-            except BaseException:
-                self._memory.release(size_bytes)
-                raise
-            await self._answers.put(_Answering(request, later, size_bytes))
+    def drain(self) -> None:
+        """Take no more than what has arrived, and end once that is answered."""
+        transport = self._writer.transport
+        transport.set_protocol(_Deaf(transport.get_protocol()))
+        self._reader.feed_eof()
+
+    async def _receive(self, bytes_max: int) -> None:
+        size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
+        if not 0 < size_bytes <= bytes_max:
+            raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
+        await self._memory.acquire(size_bytes)
+        try:
+            async with asyncio.timeout(_FRAME_S_MAX):
+                frame = await self._reader.readexactly(size_bytes)
+            request = decode_request(frame, highest_version)
+            later = await self._begun(request)
+        except BaseException:
+            self._memory.release(size_bytes)
+            raise
+        await self._answers.put(_Answering(request, later, size_bytes))
 
     async def _begun(self, request: Request) -> Awaitable[Answer | None]:
+        if self._authentication.is_pending and request.key != API_VERSIONS:
+            return _given(await self._authentication.answer(request))
         served = SERVED.get(request.key)
         if served is None or (request.body is None and request.key != API_VERSIONS):
             raise MalformedRequest(f"request {request.key} of version {request.version} is not served")
@@ -101,3 +123,12 @@ class Connection:
 
 async def _given(answer: Answer) -> Answer:
     return answer
+
+
+class _Deaf(asyncio.Protocol):
+    """Drops what a client sends: a reader at its end would raise an error for it. Answers go out as before."""
+
+    def __init__(self, answering: asyncio.BaseProtocol) -> None:
+        self.pause_writing = answering.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = answering.resume_writing  # type: ignore[method-assign]
+        self.connection_lost = answering.connection_lost  # type: ignore[method-assign]

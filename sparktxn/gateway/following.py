@@ -28,6 +28,13 @@ class LogEnd:
         self._waiting = 0
         self._polling: asyncio.Task[None] | None = None
         self.entry = 0
+        self.has_ended = False
+        """Whether nobody may wait any longer, as the gateway ends."""
+
+    def end(self) -> None:
+        """Let nobody wait any longer: the gateway ends."""
+        self.has_ended = True
+        self._changed.set()
 
     def note(self, entry: int) -> None:
         """Note an entry that this process has read or written."""
@@ -38,14 +45,14 @@ class LogEnd:
 
     async def wait_beyond(self, entry: int, timeout_s: float) -> None:
         """Return once the log ends after `entry`, or after `timeout_s`."""
-        if self.entry > entry or timeout_s <= 0:
+        if self.entry > entry or timeout_s <= 0 or self.has_ended:
             return
         self._waiting += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
         try:
             async with asyncio.timeout(timeout_s):
-                while self.entry <= entry:
+                while self.entry <= entry and not self.has_ended:
                     await self._changed.wait()
         except TimeoutError:
             return

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ipaddress
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from msgspec.structs import replace
 
+from sparktxn.errors import ConfigurationError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
 from sparktxn.gateway.memory import RequestMemory
+from sparktxn.gateway.security.access import Access, AccessOptions, access_of
 from sparktxn.gateway.settings import Endpoint, GatewaySettings, parse_endpoint
 from sparktxn.process.listening import listening
 from sparktxn.store import Store
@@ -25,7 +28,12 @@ __all__ = ["serve", "serve_clients"]
 _DEFAULTS: Final = GatewaySettings()
 _COLLECTED_AT: Final = 200_000
 _TURN_S: Final = 0.0005
+_OF_THIS_MACHINE: Final = AccessOptions()
+_ARRIVAL_S: Final = 0.1
+"""After it is asked to end, what comes so late was sent before."""
 _DRAIN_S: Final = 10.0
+"""So long may what was sent take to be answered."""
+_HANDSHAKE_S: Final = 10.0
 _FRAME_READ_BYTES: Final = 1 << 16
 
 
@@ -36,9 +44,13 @@ def serve(
     peers: str | None = None,
     *,
     settings: GatewaySettings = _DEFAULTS,
+    access: AccessOptions = _OF_THIS_MACHINE,
     on_start: Callable[[str], None],
 ) -> None:
     """Serve Kafka's clients until this process gets SIGINT or SIGTERM.
+
+    Then new clients are refused, what was sent is answered, and the call returns within some ten seconds. A second
+    signal ends the process at once: nothing that was acknowledged is lost.
 
     Args:
         store: what they read and write.
@@ -46,35 +58,55 @@ def serve(
         advertise: where clients reach this gateway, as HOST:PORT, if that is elsewhere.
         peers: all gateways of the store, as HOST:PORT with commas between them.
         settings: how it serves.
+        access: which clients it serves.
         on_start: called with the address once the gateway listens.
 
     Raises:
-        ConfigurationError: an address is wrong, or it cannot listen there.
+        ConfigurationError: an address or a file is wrong, it cannot listen there, or it must not without TLS or users.
     """
     host, port = parse_endpoint("--listen", listen)
+    allowed = access_of(host, access, store.log.ids)
     settings = replace(
         settings,
-        advertised=None if advertise is None else parse_endpoint("--advertise", advertise),
+        advertised=_advertised(host, advertise),
         peers=tuple(parse_endpoint("--peers", peer.strip()) for peer in (peers or "").split(",") if peer.strip()),
     )
-    listener = listening(host, port, "--listen")
-    listener.setblocking(False)
-    endpoint = Endpoint(host, listener.getsockname()[1])
-    broker = Broker(store, settings, endpoint)
-    _tune_interpreter()
+    with ExitStack() as stack:
+        listener = stack.enter_context(listening(host, port, "--listen"))
+        listener.setblocking(False)
+        endpoint = Endpoint(host, listener.getsockname()[1])
+        broker = Broker(store, settings, endpoint)
+        stack.callback(broker.close)
+        _tune_interpreter()
+        asyncio.run(_run(broker, allowed, listener, lambda: on_start(str(endpoint))))
 
-    async def run() -> None:
-        ending = asyncio.Event()
+
+def _advertised(host: str, advertise: str | None) -> Endpoint | None:
+    if advertise is not None:
+        return parse_endpoint("--advertise", advertise)
+    with suppress(ValueError):
+        host = str(ipaddress.ip_address(host))
+    if host in ("0.0.0.0", "::"):
+        raise ConfigurationError(
+            f"--listen is {host!r}, which is no address that clients can reach: give one with --advertise"
+        )
+    return None
+
+
+async def _run(broker: Broker, access: Access, listener: socket.socket, on_start: Callable[[], None]) -> None:
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, ending.set)
-        on_start(str(endpoint))
-        await serve_clients(broker, listener, ending)
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        ending.set()
 
-    try:
-        asyncio.run(run())
-    finally:
-        broker.close()
-        listener.close()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    on_start()
+    await serve_clients(broker, access, listener, ending)
 
 
 def _tune_interpreter() -> None:
@@ -88,10 +120,10 @@ def _tune_interpreter() -> None:
     gc.set_threshold(_COLLECTED_AT, 20, 50)
 
 
-async def serve_clients(broker: Broker, listener: socket.socket, ending: asyncio.Event) -> None:
+async def serve_clients(broker: Broker, access: Access, listener: socket.socket, ending: asyncio.Event) -> None:
     """Serve the clients that come to `listener`, until `ending` is set; what they have sent by then is answered."""
     memory = RequestMemory(broker.settings.requests_bytes_max)
-    connections: set[asyncio.Task[None]] = set()
+    connections: dict[asyncio.Task[None], Connection] = {}
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -99,18 +131,28 @@ async def serve_clients(broker: Broker, listener: socket.socket, ending: asyncio
         if len(connections) >= broker.settings.connections_max:
             writer.close()
             return
-        connections.add(task)
+        connections[task] = Connection(broker, memory, access, reader, writer)
         try:
             with suppress(asyncio.CancelledError):
-                await Connection(broker, memory, reader, writer).serve()
+                await connections[task].serve()
         finally:
-            connections.discard(task)
+            del connections[task]
 
-    server = await asyncio.start_server(connected, sock=listener, limit=_FRAME_READ_BYTES)
+    server = await asyncio.start_server(
+        connected,
+        sock=listener,
+        limit=_FRAME_READ_BYTES,
+        ssl=access.tls,
+        ssl_handshake_timeout=None if access.tls is None else _HANDSHAKE_S,
+    )
     await ending.wait()
     server.close()
+    await asyncio.sleep(_ARRIVAL_S)
+    for connection in connections.values():
+        connection.drain()
+    broker.log_end.end()
+    if connections:
+        await asyncio.wait(connections, timeout=_DRAIN_S)
     for task in list(connections):
         task.cancel()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_DRAIN_S):
-            await asyncio.gather(*connections, return_exceptions=True)
+    await asyncio.gather(*connections, return_exceptions=True)

@@ -50,7 +50,11 @@ EVENTS: Final[dict[str, Event]] = {
         "%(kind)s: %(error)s",
     ),
     "fold_overtaken": Event(DEBUG, "a fold came too late: %(about)s: %(reason)s"),
+    "gateway_authentication_failed": Event(WARNING, "a client at %(peer)s is not who it says: %(error)s"),
     "gateway_join_refused": Event(DEBUG, "no join of member %(member_id)r to group %(group_id)s: %(error)s"),
+    "gateway_poll_failed": Event(WARNING, "the gateway cannot read the end of the log: %(error)s"),
+    "gateway_request_failed": Event(ERROR, "the gateway has failed at a request of a client at %(peer)s"),
+    "gateway_request_malformed": Event(WARNING, "a client at %(peer)s has sent what is no request: %(error)s"),
     "group_command_failed": Event(DEBUG, "a command of group %(group_id)s failed: %(error)s"),
     "half_check_round_failed": Event(ERROR, "a round of checks has failed"),
     "half_checker_failed": Event(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["address_of", "listening"]
+__all__ = ["address_of", "is_loopback", "listening"]
 
 
 def listening(host: str, port: int, option: str) -> socket.socket:
@@ -36,3 +37,11 @@ def address_of(host: str, listener: socket.socket) -> str:
     """Return the address of a server of HTTP that listens there."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address to listen at."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

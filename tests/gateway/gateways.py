@@ -14,6 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.security.access import AccessOptions, access_of
 from sparktxn.gateway.server import serve_clients
 from sparktxn.gateway.settings import Endpoint, GatewaySettings
 from sparktxn.gateway.wire import messages
@@ -41,7 +42,9 @@ async def gateway(uri: str | Path, **settings: Any) -> AsyncIterator[Gateway]:
         endpoint = Endpoint(HOST, listener.getsockname()[1])
         broker = Broker(store, GatewaySettings(**settings), endpoint)
         ending = asyncio.Event()
-        serving = asyncio.create_task(serve_clients(broker, listener, ending))
+        serving = asyncio.create_task(
+            serve_clients(broker, access_of(HOST, AccessOptions(), store.log.ids), listener, ending)
+        )
         try:
             yield Gateway(broker, endpoint)
         finally:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sparktxn.cli.servers import server_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import option, verb
+from sparktxn.gateway.security.access import AccessOptions
+from sparktxn.gateway.security.users import user_lines
+from sparktxn.process.clock import RandomIds
 
 __all__ = ["app"]
 
@@ -18,7 +24,11 @@ app = typer.Typer()
 @verb(
     app,
     "gateway",
-    examples=["txnlog gateway", "txnlog gateway --listen 0.0.0.0:9092 --advertise kafka.example.com:9092"],
+    examples=[
+        "txnlog gateway",
+        "txnlog gateway --listen 0.0.0.0:9092 --advertise kafka.example.com:9092 --sasl-users users",
+        "txnlog gateway --sasl-line alice >>users",
+    ],
 )
 def gateway(
     session: Session,
@@ -31,12 +41,39 @@ def gateway(
     peers: Annotated[
         str | None, typer.Option("--peers", metavar="HOST:PORT,…", help="All gateways of the store.")
     ] = None,
+    sasl_users: Annotated[
+        Path | None, option("--sasl-users", metavar="FILE", help="Users, one of whom a client has to be.")
+    ] = None,
+    sasl_line: Annotated[
+        str | None,
+        option("--sasl-line", metavar="NAME", help="Only print a user's lines for that file; asks for the password."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, option("--tls-certificate", metavar="FILE", help="Serve over TLS, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, option("--tls-key", metavar="FILE", help="Its key (PEM), if the certificate's file has none.")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        option("--tls-client-ca", metavar="FILE", help="Ask clients for a certificate that one of these has signed."),
+    ] = None,
+    allow_plaintext: Annotated[
+        bool, typer.Option("--allow-plaintext", help="Serve other machines without TLS and users.")
+    ] = False,
 ) -> None:
     """Serve Kafka's clients from a store, until it is ended.
 
     Any number of gateways serve one store. Nothing is kept in them: what they have acknowledged outside transactions
     is stored, and a transaction is stored with its commit.
+
+    Other machines are served over TLS, or if they are users of --sasl-users, which may have PLAIN and SCRAM. The file
+    has no passwords: --sasl-line makes its lines, of a password from a terminal or a line of standard input.
     """
+    if sasl_line is not None:
+        for line in user_lines(sasl_line, _password(), RandomIds()):
+            session.out.line(line)
+        return
     serve = server_of("sparktxn.gateway.server", "the gateway", "gateway")
     store = session.store()
 
@@ -44,4 +81,17 @@ def gateway(
         session.out.row({"address": address, "store": store.uri})
         session.out.remark("serving until Ctrl-C")
 
-    serve(store, listen, advertise, peers, on_start=started)
+    access = AccessOptions(
+        sasl_users=sasl_users,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        allows_plaintext=allow_plaintext,
+    )
+    serve(store, listen, advertise, peers, access=access, on_start=started)
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return getpass.getpass("Password: ")
+    return sys.stdin.readline().rstrip("\r\n")

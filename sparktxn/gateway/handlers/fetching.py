@@ -40,7 +40,7 @@ async def fetch(broker: Broker, request: Request) -> Answer:
         entry, responses, size_bytes, has_error = await broker.calls.run(_read, broker, request)
         broker.log_end.note(entry)
         remaining_s = patience.remaining_s() or 0.0
-        if size_bytes >= body.min_bytes or has_error or remaining_s <= 0:
+        if size_bytes >= body.min_bytes or has_error or remaining_s <= 0 or broker.log_end.has_ended:
             return {"error_code": 0, "session_id": _NO_SESSION, "responses": responses}
         await broker.log_end.wait_beyond(entry, remaining_s)
 

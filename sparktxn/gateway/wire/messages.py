@@ -25,6 +25,7 @@ Answer = Mapping[str, Any]
 """The members of a response by their names in Kafka's schemas, in snake case."""
 
 _API_VERSIONS: Final = 18
+_SASL_AUTHENTICATE: Final = 36
 
 
 class MalformedRequest(Exception):
@@ -65,7 +66,9 @@ def decode_request(frame: bytes, highest: Callable[[int], int]) -> Request:
         header, size = header_reader(frame, 0)
         body, _ = reader(frame, size)
     except Exception as error:
-        raise MalformedRequest(f"a frame is no {request_name(key)} request of version {version}: {error!r}") from error
+        # What a client authenticates with must not come into a log.
+        reason = "" if key == _SASL_AUTHENTICATE else f": {error!r}"
+        raise MalformedRequest(f"a frame is no {request_name(key)} request of version {version}{reason}") from error
     return Request(key, version, correlation_id, header.client_id or "", body)
 
 
