@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from socketserver import ThreadingMixIn
-from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from sparktxn.exporter.storemetrics import StoreMetrics
 from sparktxn.process.listening import address_of, listening
+from sparktxn.process.wsgiserver import wsgi_server
 from sparktxn.store import Store
 
 __all__ = ["serve"]
-
-_IDLE_S: Final = 10.0
-"""So long may a client take to send its request, or to take the answer."""
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request on a thread of its own: a client that sends nothing keeps no other waiting."""
-
-    daemon_threads = True
-    block_on_close = False
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = _IDLE_S
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: scrapes are frequent."""
 
 
 def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_start: Callable[[str], None]) -> None:
@@ -48,11 +29,6 @@ def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_sta
     """
     metrics = StoreMetrics(store, timeout_s)
     with closing(listening(host, port, "--listen")) as listener:
-        server = _Server(listener.getsockname()[:2], _Handler, bind_and_activate=False)
-        server.socket.close()
-        server.socket = listener
-        server.server_name, server.server_port = host, listener.getsockname()[1]
-        server.setup_environ()
-        server.set_app(metrics.wsgi())
+        server = wsgi_server(metrics.wsgi(), host, listener)
         on_start(f"{address_of(host, listener)}/metrics")
         server.serve_forever()

@@ -6,8 +6,10 @@ from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import Appends
 from sparktxn.gateway.calls import Calls
 from sparktxn.gateway.classicgroups import ClassicGroups
+from sparktxn.gateway.figures import GatewayFigures
 from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.members import Members
+from sparktxn.gateway.memory import RequestMemory
 from sparktxn.gateway.reading import Reads
 from sparktxn.gateway.settings import Endpoint, GatewaySettings
 from sparktxn.gateway.transactions import Transactions
@@ -26,7 +28,10 @@ class Broker:
         self.advertised = settings.advertised or listening
         self.nodes = _nodes(self.advertised, settings.peers)
         self.node_id = self.nodes.index(self.advertised)
+        self.figures = GatewayFigures()
+        self.memory = RequestMemory(settings.requests_bytes_max)
         self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})
+        self.admin.cluster_id()  # so that it has its store before threads ask for it
         self.calls = Calls(self.log.clock, settings.workers, settings.timeout_s)
         self.log_end = LogEnd(self.log, self.calls)
         self.appends = Appends(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
@@ -40,6 +45,7 @@ class Broker:
         self.members.close()
         self.appends.close()
         self.calls.close(self.settings.timeout_s)
+        self.admin.close()
 
 
 def _nodes(own: Endpoint, peers: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
-from sparktxn.gateway.memory import RequestMemory
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.authentication import AUTHENTICATING_BYTES_MAX, AUTHENTICATING_S, Authentication
 from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request, decode_request, encode_response
@@ -23,12 +22,16 @@ _IN_FLIGHT_MAX: Final = 16
 """How many answers of a connection wait; Kafka's producers send at most 5 requests before the first is answered."""
 
 
-class _Answering(NamedTuple):
-    """A request whose answer `later` gives; its `size_bytes` are in memory until then."""
+class _Begun(NamedTuple):
+    """A request that has arrived at `began_s`, and what gives its answer: None if it wants none.
+
+    Its `size_bytes` are in memory until then.
+    """
 
     request: Request
-    later: Awaitable[Answer | None]
     size_bytes: int
+    began_s: float
+    later: Awaitable[Answer | None]
 
 
 class Connection:
@@ -37,18 +40,16 @@ class Connection:
     def __init__(
         self,
         broker: Broker,
-        memory: RequestMemory,
         access: Access,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self._broker = broker
-        self._memory = memory
         self._reader = reader
         self._writer = writer
         peer = writer.get_extra_info("peername")
         self._authentication = Authentication(access, broker.log.ids, broker.calls, peer)
-        self._answers: asyncio.Queue[_Answering | None] = asyncio.Queue(_IN_FLIGHT_MAX)
+        self._answers: asyncio.Queue[_Begun | None] = asyncio.Queue(_IN_FLIGHT_MAX)
 
     async def serve(self) -> None:
         """Answer requests until the client leaves; what it has sent is still answered."""
@@ -62,10 +63,13 @@ class Connection:
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             pass
         except MalformedRequest as error:
+            self._broker.figures.note_refused("malformed")
             log_event("gateway_request_malformed", peer=self._writer.get_extra_info("peername"), error=error)
         except Exception:  # noqa: BLE001 - logged with its trace; no other client is to suffer
             log_event("gateway_request_failed", peer=self._writer.get_extra_info("peername"), exc_info=True)
         finally:
+            if self._authentication.has_failed:
+                self._broker.figures.note_refused("authentication")
             with suppress(asyncio.CancelledError):
                 await self._answers.put(None)
                 await answering
@@ -81,16 +85,17 @@ class Connection:
         size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
         if not 0 < size_bytes <= bytes_max:
             raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
-        await self._memory.acquire(size_bytes)
+        await self._broker.memory.acquire(size_bytes)
         try:
             async with asyncio.timeout(_FRAME_S_MAX):
                 frame = await self._reader.readexactly(size_bytes)
+            began_s = self._broker.log.clock.monotonic_s()
             request = decode_request(frame, highest_version)
             later = await self._begun(request)
         except BaseException:
-            self._memory.release(size_bytes)
+            self._broker.memory.release(size_bytes)
             raise
-        await self._answers.put(_Answering(request, later, size_bytes))
+        await self._answers.put(_Begun(request, size_bytes, began_s, later))
 
     async def _begun(self, request: Request) -> Awaitable[Answer | None]:
         if self._authentication.is_pending and request.key != API_VERSIONS:
@@ -105,17 +110,20 @@ class Connection:
 
     async def _answer(self) -> None:
         is_connected = True
-        while (answering := await self._answers.get()) is not None:
-            request = answering.request
+        while (begun := await self._answers.get()) is not None:
+            request = begun.request
             try:
-                answer = await answering.later
+                answer = await begun.later
             finally:
-                self._memory.release(answering.size_bytes)
-            if answer is None or not is_connected:
-                continue
-            version = request.version if request.body is not None else 0
+                self._broker.memory.release(begun.size_bytes)
+            frame = b""
+            if answer is not None and is_connected:
+                version = request.version if request.body is not None else 0
+                frame = encode_response(request.key, version, request.correlation_id, answer)
+                self._writer.write(frame)
+            elapsed_s = self._broker.log.clock.monotonic_s() - begun.began_s
+            self._broker.figures.note(request.key, elapsed_s, begun.size_bytes, len(frame))
             try:
-                self._writer.write(encode_response(request.key, version, request.correlation_id, answer))
                 await self._writer.drain()
             except ConnectionError:
                 is_connected = False

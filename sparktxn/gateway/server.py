@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
-from sparktxn.gateway.memory import RequestMemory
 from sparktxn.gateway.security.access import Access, AccessOptions, access_of
 from sparktxn.gateway.settings import Endpoint, GatewaySettings, parse_endpoint
 from sparktxn.process.listening import listening
@@ -45,7 +45,8 @@ def serve(
     *,
     settings: GatewaySettings = _DEFAULTS,
     access: AccessOptions = _OF_THIS_MACHINE,
-    on_start: Callable[[str], None],
+    http: str | None = None,
+    on_start: Callable[[str, str | None], None],
 ) -> None:
     """Serve Kafka's clients until this process gets SIGINT or SIGTERM.
 
@@ -59,13 +60,15 @@ def serve(
         peers: all gateways of the store, as HOST:PORT with commas between them.
         settings: how it serves.
         access: which clients it serves.
-        on_start: called with the address once the gateway listens.
+        http: where the pages /healthz and /metrics are, as HOST:PORT; None: nowhere.
+        on_start: called with the address once the gateway listens, and with that of the pages.
 
     Raises:
         ConfigurationError: an address or a file is wrong, it cannot listen there, or it must not without TLS or users.
     """
     host, port = parse_endpoint("--listen", listen)
     allowed = access_of(host, access, store.log.ids)
+    pages = None if http is None else parse_endpoint("--http", http)
     settings = replace(
         settings,
         advertised=_advertised(host, advertise),
@@ -78,7 +81,7 @@ def serve(
         broker = Broker(store, settings, endpoint)
         stack.callback(broker.close)
         _tune_interpreter()
-        asyncio.run(_run(broker, allowed, listener, lambda: on_start(str(endpoint))))
+        asyncio.run(_run(broker, allowed, listener, pages, partial(on_start, str(endpoint))))
 
 
 def _advertised(host: str, advertise: str | None) -> Endpoint | None:
@@ -93,7 +96,13 @@ def _advertised(host: str, advertise: str | None) -> Endpoint | None:
     return None
 
 
-async def _run(broker: Broker, access: Access, listener: socket.socket, on_start: Callable[[], None]) -> None:
+async def _run(
+    broker: Broker,
+    access: Access,
+    listener: socket.socket,
+    pages: Endpoint | None,
+    on_start: Callable[[str | None], None],
+) -> None:
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -105,8 +114,16 @@ async def _run(broker: Broker, access: Access, listener: socket.socket, on_start
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
-    on_start()
-    await serve_clients(broker, access, listener, ending)
+    if pages is None:
+        on_start(None)
+        await serve_clients(broker, access, listener, ending)
+        return
+    # Imported late: its packages are another extra.
+    from sparktxn.gateway.health import health_pages
+
+    with health_pages(broker, loop, *pages) as address:
+        on_start(address)
+        await serve_clients(broker, access, listener, ending)
 
 
 def _tune_interpreter() -> None:
@@ -122,21 +139,23 @@ def _tune_interpreter() -> None:
 
 async def serve_clients(broker: Broker, access: Access, listener: socket.socket, ending: asyncio.Event) -> None:
     """Serve the clients that come to `listener`, until `ending` is set; what they have sent by then is answered."""
-    memory = RequestMemory(broker.settings.requests_bytes_max)
     connections: dict[asyncio.Task[None], Connection] = {}
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         if len(connections) >= broker.settings.connections_max:
+            broker.figures.note_refused("connection")
             writer.close()
             return
-        connections[task] = Connection(broker, memory, access, reader, writer)
+        broker.figures.connections += 1
+        connections[task] = Connection(broker, access, reader, writer)
         try:
             with suppress(asyncio.CancelledError):
                 await connections[task].serve()
         finally:
             del connections[task]
+            broker.figures.connections -= 1
 
     server = await asyncio.start_server(
         connected,

@@ -61,6 +61,10 @@ def gateway(
     allow_plaintext: Annotated[
         bool, typer.Option("--allow-plaintext", help="Serve other machines without TLS and users.")
     ] = False,
+    http: Annotated[
+        str | None,
+        option("--http", metavar="HOST:PORT", help="Where to answer /healthz and /metrics, without authentication."),
+    ] = None,
 ) -> None:
     """Serve Kafka's clients from a store, until it is ended.
 
@@ -77,8 +81,8 @@ def gateway(
     serve = server_of("sparktxn.gateway.server", "the gateway", "gateway")
     store = session.store()
 
-    def started(address: str) -> None:
-        session.out.row({"address": address, "store": store.uri})
+    def started(address: str, pages: str | None) -> None:
+        session.out.row({"address": address, "store": store.uri} | ({} if pages is None else {"http": pages}))
         session.out.remark("serving until Ctrl-C")
 
     access = AccessOptions(
@@ -88,7 +92,7 @@ def gateway(
         tls_client_ca=tls_client_ca,
         allows_plaintext=allow_plaintext,
     )
-    serve(store, listen, advertise, peers, access=access, on_start=started)
+    serve(store, listen, advertise, peers, access=access, http=http, on_start=started)
 
 
 def _password() -> str:
