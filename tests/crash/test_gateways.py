@@ -1,0 +1,58 @@
+"""Kafka's clients behind three gateways that are killed and paused: nothing is lost, doubled or reordered."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sparktxn.store import Store
+from tests.crash.gateway_workload import (
+    INPUT,
+    OUTPUT,
+    PARTITIONS,
+    Blows,
+    Gateways,
+    Told,
+    check,
+    committed_values,
+    run,
+)
+
+pytestmark = pytest.mark.crash
+
+
+def behind_gateways(uri: str, options: dict[str, str], seed: int, blows: Blows, drain_s: float = 60.0) -> Told:
+    with Store.open(uri, options=options, create=True) as store:
+        for topic in (INPUT, OUTPUT):
+            store.create_topic(topic, PARTITIONS)
+    gateways = Gateways(uri, options, 3)
+
+    def drained() -> bool:
+        written, copied = (sum(map(len, committed_values(uri, options, topic))) for topic in (INPUT, OUTPUT))
+        return copied >= written
+
+    try:
+        told = asyncio.run(run(gateways, blows, seed, drained, drain_s))
+    finally:
+        gateways.close()
+    written, copied = (committed_values(uri, options, topic) for topic in (INPUT, OUTPUT))
+    print(
+        f"seed {seed}: {sum(map(len, written))} records, {len(told.stored)} acknowledged, {told.copies} copied, "
+        f"{dict(told.errors)}"
+    )
+    assert check(told, written, copied) == []
+    assert told.stored
+    assert told.copies
+    return told
+
+
+def test_a_few_kills_and_pauses(tmp_path: Path, seed: int) -> None:
+    behind_gateways(str(tmp_path / "store"), {}, seed, Blows(kills=6, pauses=2, gap_s=0.6))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(5))
+def test_many_kills_and_pauses(tmp_path: Path, seed: int, number: int) -> None:
+    behind_gateways(str(tmp_path / "store"), {}, seed + number, Blows(kills=200, pauses=20, gap_s=0.5), 120)
