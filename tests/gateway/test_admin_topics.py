@@ -290,6 +290,8 @@ def test_partitions_are_described_by_pages(wire: Wire, name: str) -> None:
         topics = [{"name": f"{name}-b"}, {"name": f"{name}-a"}, {"name": f"{name}-c"}]
         answer = wire.ask("describe_topic_partitions", 0, topics=topics, response_partition_limit=2, cursor=cursor)
         seen += [(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions]
+        empty = {part.eligible_leader_replicas for topic in answer.topics for part in topic.partitions}
+        assert empty <= {()}, "Java's client takes no null for it"
         missing = [topic.name for topic in answer.topics if topic.error_code is ErrorCode.unknown_topic_or_partition]
         if answer.next_cursor is None:
             break

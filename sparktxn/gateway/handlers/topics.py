@@ -213,8 +213,8 @@ def _with_partitions(broker: Broker, topic: TopicState, shown: range) -> dict[st
         "leader_epoch": 0,
         "replica_nodes": node,
         "isr_nodes": node,
-        "eligible_leader_replicas": None,
-        "last_known_elr": None,
+        "eligible_leader_replicas": (),  # a null ends Java's client, though its schema allows it
+        "last_known_elr": (),
         "offline_replicas": (),
     }
     return {
