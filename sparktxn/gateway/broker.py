@@ -8,9 +8,11 @@ from sparktxn.gateway.calls import Calls
 from sparktxn.gateway.classicgroups import ClassicGroups
 from sparktxn.gateway.figures import GatewayFigures
 from sparktxn.gateway.following import LogEnd
+from sparktxn.gateway.ledgroups import LedGroups
 from sparktxn.gateway.members import Members
 from sparktxn.gateway.memory import RequestMemory
 from sparktxn.gateway.reading import Reads
+from sparktxn.gateway.roster import Roster
 from sparktxn.gateway.settings import Endpoint, GatewaySettings
 from sparktxn.gateway.transactions import Transactions
 from sparktxn.store import Store
@@ -38,7 +40,10 @@ class Broker:
         self.transactions = Transactions(self.log, settings)
         self.reads = Reads(store)
         self.members = Members(self.log)
-        self.groups = ClassicGroups(self.log, self.members)
+        roster = Roster(self.log, self.members)
+        self.groups = ClassicGroups(self.log, self.members, roster)
+        self.led_groups = LedGroups(self.log, self.members, roster)
+        self.roster = roster
 
     def close(self) -> None:
         """Append what waits, and give back what this gateway holds. Open transactions are left to their time-outs."""

@@ -216,8 +216,11 @@ class Transactions:
         identity: ProducerIdAndEpoch,
         group: ConsumerGroupMetadata,
         offsets: Mapping[TopicIdPartition, OffsetToCommit],
+        member: ConsumerGroupMetadata | None = None,
     ) -> None:
         """Add a group's offsets to the open transaction, and have the log check them against the group.
+
+        With `member` the log checks in the same list that its group has it.
 
         Raises:
             CommandRefused: as `register`; the group has another generation (ILLEGAL_GENERATION), or other members.
@@ -231,6 +234,8 @@ class Transactions:
                 )
             if not group.member_id:
                 expire_overdue(self._log, [group.group_id])
+            if member is not None:
+                held.open.add_offsets(member, {})
             held.open.add_offsets(group, offsets)
             try:
                 held.open.publish()

@@ -86,7 +86,7 @@ class Member:
             self.member_id = answer.member_id
             answer = await self.ask_to_join(owned, version)
         if not answer.error_code.value:
-            assert answer.leader != answer.member_id
+            assert answer.leader == ""
             assert not answer.members
             self.member_id, self.generation = answer.member_id, answer.generation_id
         return int(answer.error_code.value)
@@ -136,6 +136,55 @@ class Member:
         topics = [{"name": topic, "partitions": [{**part, "committed_metadata": metadata}]}]
         answer = await self.client.call(8, 8, **members, topics=topics)
         return int(answer.topics[0].partitions[0].error_code.value)
+
+
+class LedMember(Member):
+    """A member of a group whose members divide their work themselves: its bytes are its own."""
+
+    def __init__(self, client: RawClient, data: bytes, *, protocol_type: str = "connect") -> None:
+        super().__init__(client, strategy="of-its-own")
+        self.data = data
+        self.protocol_type = protocol_type
+        self.members: dict[str, bytes] = {}
+        self.is_leader = False
+
+    async def join(self, owned: Owned | None = None, version: int = 5) -> int:
+        """Join, with the id that is asked for; return the code once all have joined."""
+        answer = await self._ask(version)
+        if answer.error_code.value == 79:
+            self.member_id = answer.member_id
+            answer = await self._ask(version)
+        if not answer.error_code.value:
+            self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.is_leader = answer.leader == answer.member_id
+            self.members = {member.member_id: member.metadata for member in answer.members}
+            assert bool(self.members) == self.is_leader
+        return int(answer.error_code.value)
+
+    async def _ask(self, version: int) -> Any:
+        return await self.client.call(
+            11,
+            version,
+            group_id=GROUP,
+            session_timeout=self.session_ms,
+            rebalance_timeout=self.session_ms,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=self.protocol_type,
+            protocols=[{"name": name, "metadata": self.data} for name in self.strategies],
+            reason=None,
+        )
+
+    async def synced(self) -> bytes | int:
+        """Send, as the leader, to each member what it has sent, twice; return what came, or a code."""
+        assignments = [{"member_id": name, "assignment": 2 * data} for name, data in self.members.items()]
+        answer = await self.client.call(14, 3, **self.named, assignments=assignments)
+        return int(answer.error_code.value) or bytes(answer.assignment)
+
+    async def works(self) -> None:
+        """Join, and get what the leader has assigned."""
+        assert await self.join() == 0
+        assert await self.synced() == 2 * self.data
 
 
 async def committed(

@@ -11,7 +11,6 @@ from tests.gateway.gateways import RawClient, gateway, raw_client
 from tests.gateway.groupclients import GROUP, Member, committed, two_gateways
 from tests.gateway.requests import init_producer
 
-INCONSISTENT_GROUP_PROTOCOL = 23
 MEMBER_ID_REQUIRED = 79
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 COOPERATIVE = "cooperative-sticky"
@@ -210,12 +209,9 @@ def test_a_consumer_of_the_store_and_a_client_of_a_gateway_share_a_group(tmp_pat
     asyncio.run(run())
 
 
-def test_a_group_that_the_gateway_cannot_divide_is_refused(tmp_path: Path) -> None:
+def test_a_session_of_no_length_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_gateways(tmp_path) as (client, _):
-            member = Member(client, strategy="of-its-own")
-            assert (await member.ask_to_join()).error_code.value == INCONSISTENT_GROUP_PROTOCOL
-            assert (await member.ask_to_join(version=9)).error_code.value == INCONSISTENT_GROUP_PROTOCOL
             member = Member(client)
             member.session_ms = 0
             assert await member.join() == ErrorCode.INVALID_SESSION_TIMEOUT

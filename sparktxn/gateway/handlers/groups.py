@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from typing import Final
+from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.classicgroups import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joined, Joining
-from sparktxn.gateway.wire.consumerprotocol import CONSUMER, assignment_bytes, subscription_of
+from sparktxn.gateway.ledgroups import Generation
+from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining
+from sparktxn.gateway.wire.consumerprotocol import CONSUMER, Subscription, assignment_bytes, subscription_of
 from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.process.clock import Deadline
@@ -18,6 +19,7 @@ __all__ = ["heartbeat", "join_group", "leave_group", "sync_group"]
 
 _WAIT_S_MAX: Final = 5.0
 """How long a join waits for partitions that others are to give back: they are asked at their next heartbeat."""
+_SYNC_S_MAX: Final = 30.0
 _SESSION_PARTS: Final = 3
 _NEEDS_ID_FROM_VERSION: Final = 4
 _NO_PROTOCOL_FROM_VERSION: Final = 7
@@ -25,49 +27,32 @@ _LEAVES_MANY_FROM_VERSION: Final = 3
 
 
 async def join_group(broker: Broker, request: Request) -> Answer:
-    """Make a client a member, and return its generation: as follower, as the log divides the partitions."""
+    """Make a client a member, and return its generation.
+
+    It is no leader where the log divides the partitions. The members of other groups wait for each other.
+    """
+    body = request.body
     try:
         asked = _joining(request)
-        joined = await broker.calls.run(broker.groups.join, asked)
-        joined = await _with_all(broker, asked, joined)
+        subscription = _subscription(body)
+        if subscription is not None and not await broker.calls.run(broker.led_groups.has, asked.group_id, max_age_s=0):
+            return await _joined(broker, asked, subscription)
+        return await _joined_with_others(broker, asked, body)
     except KafkaException as error:
         return _not_joined(request, error)
-    return {
-        "error_code": 0,
-        "generation_id": joined.generation,
-        "protocol_type": CONSUMER,
-        "protocol_name": asked.subscription.protocol,
-        "leader": "",
-        "member_id": joined.member_id,
-        "members": [],
-    }
 
 
 def _joining(request: Request) -> Joining:
     body = request.body
-    try:
-        subscription = subscription_of(body.protocols) if body.protocol_type == CONSUMER else None
-    except ValueError as error:
-        raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
-    if subscription is None:
-        names = ", ".join(protocol.name for protocol in body.protocols)
-        raise CommandRefused(
-            INCONSISTENT_GROUP_PROTOCOL,
-            f"the gateway divides no partitions by protocol {body.protocol_type!r} with {names or 'no strategy'}: "
-            "expected 'consumer' with range, roundrobin, sticky or cooperative-sticky",
-        )
     session_ms = _milliseconds(body.session_timeout)
     rebalance_ms = _milliseconds(getattr(body, "rebalance_timeout", None) or body.session_timeout)
-    instance_id = getattr(body, "group_instance_id", None) or ""
     return Joining(
         group_id=body.group_id,
         member_id=body.member_id,
-        instance_id=instance_id,
+        instance_id=getattr(body, "group_instance_id", None) or "",
         client_id=request.client_id,
-        host="",
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms if rebalance_ms > 0 else session_ms,
-        subscription=subscription,
         needs_id=request.version >= _NEEDS_ID_FROM_VERSION,
     )
 
@@ -76,15 +61,76 @@ def _milliseconds(value: datetime.timedelta) -> int:
     return round(value.total_seconds() * 1000)
 
 
-async def _with_all(broker: Broker, asked: Joining, joined: Joined) -> Joined:
-    """Wait for partitions that others are about to give back, so that one rebalance is enough."""
+def _subscription(body: Any) -> Subscription | None:
+    """Return what a member wants of the log; None if the members divide their work themselves."""
+    if body.protocol_type != CONSUMER:
+        return None
+    try:
+        return subscription_of(body.protocols)
+    except ValueError as error:
+        raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+
+
+async def _joined(broker: Broker, asked: Joining, subscription: Subscription) -> Answer:
+    """Have the log divide the partitions; wait for what others are about to give back: then one rebalance is enough."""
+    joined = await broker.calls.run(broker.groups.join, asked, subscription)
     patience = Deadline(broker.log.clock, min(_WAIT_S_MAX, asked.session_timeout_ms / 1000 / _SESSION_PARTS))
     while joined.waits and (remaining_s := patience.remaining_s()):
         entry = broker.log.entry
         broker.log_end.note(entry)
         await broker.log_end.wait_beyond(entry, remaining_s)
-        joined = await broker.calls.run(broker.groups.joined, asked, joined.member_id)
-    return joined
+        joined = await broker.calls.run(broker.groups.joined, asked.group_id, joined.member_id, subscription)
+    return {
+        "error_code": 0,
+        "generation_id": joined.generation,
+        "protocol_type": CONSUMER,
+        "protocol_name": subscription.protocol,
+        "leader": "",
+        "member_id": joined.member_id,
+        "members": [],
+    }
+
+
+async def _joined_with_others(broker: Broker, asked: Joining, body: Any) -> Answer:
+    """Wait until all members have joined; those that have not in time are members no longer."""
+    groups, clock = broker.led_groups, broker.log.clock
+    protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols)
+    member_id = await broker.calls.run(groups.join, asked, body.protocol_type, protocols)
+    shown_s = asked.session_timeout_ms / 1000 / _SESSION_PARTS
+    epoch, patience = None, Deadline(clock, None)
+    while True:
+        entry = broker.log.entry
+        broker.log_end.note(entry)
+        gathering = await broker.calls.run(groups.gathered, asked, member_id)
+        if gathering.generation is not None:
+            return _answer_of(gathering.generation, member_id)
+        if gathering.epoch != epoch:
+            epoch, patience = gathering.epoch, Deadline(clock, gathering.timeout_s)
+        remaining_s = patience.remaining_s() or 0.0
+        if remaining_s <= 0:
+            await broker.calls.run(groups.drop_missing, asked.group_id, gathering.epoch)
+            continue
+        await broker.log_end.wait_beyond(entry, min(remaining_s, shown_s))
+
+
+def _answer_of(generation: Generation, member_id: str) -> Answer:
+    members = [
+        {
+            "member_id": member.state.member_id,
+            "group_instance_id": member.state.instance_id or None,
+            "metadata": member.standing.metadata(generation.protocol),
+        }
+        for member in generation.members
+    ]
+    return {
+        "error_code": 0,
+        "generation_id": generation.number,
+        "protocol_type": generation.protocol_type,
+        "protocol_name": generation.protocol,
+        "leader": generation.leader_id,
+        "member_id": member_id,
+        "members": members if member_id == generation.leader_id else [],
+    }
 
 
 def _not_joined(request: Request, error: KafkaException) -> Answer:
@@ -107,53 +153,77 @@ def _not_joined(request: Request, error: KafkaException) -> Answer:
 
 
 async def sync_group(broker: Broker, request: Request) -> Answer:
-    """Return what a member is to read."""
+    """Return what a member is to read, or what its leader has assigned to it, once it has."""
     body = request.body
-    instance_id = getattr(body, "group_instance_id", None) or ""
     protocol_type, protocol = getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
     answer = {"protocol_type": protocol_type, "protocol_name": protocol}
     try:
+        if await broker.calls.run(broker.led_groups.has, body.group_id):
+            return {**answer, "error_code": 0, "assignment": await _assigned_by_leader(broker, body)}
         if protocol_type not in (None, CONSUMER):
             raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, f"{protocol_type!r} is not the group's type of protocol")
         partitions = await broker.calls.run(
-            broker.groups.sync, body.group_id, body.member_id, instance_id, body.generation_id, protocol
+            broker.groups.sync, body.group_id, body.member_id, _instance_id(body), body.generation_id, protocol
         )
     except KafkaException as error:
         return {**answer, "error_code": coordinator_code_of(error), "assignment": b""}
     return {**answer, "error_code": 0, "assignment": assignment_bytes(partitions)}
 
 
+async def _assigned_by_leader(broker: Broker, body: Any) -> bytes:
+    given = {assignment.member_id: bytes(assignment.assignment) for assignment in body.assignments}
+    asked = (body.group_id, body.member_id, _instance_id(body), body.generation_id, given)
+    patience = Deadline(broker.log.clock, _SYNC_S_MAX)
+    while True:
+        entry = broker.log.entry
+        broker.log_end.note(entry)
+        assignment = await broker.calls.run(broker.led_groups.sync, *asked)
+        if assignment is not None:
+            return assignment
+        remaining_s = patience.remaining_s() or 0.0
+        if remaining_s <= 0:
+            raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the leader has assigned nothing: join again")
+        await broker.log_end.wait_beyond(entry, min(remaining_s, 1.0))
+
+
+def _instance_id(body: Any) -> str:
+    return getattr(body, "group_instance_id", None) or ""
+
+
 async def heartbeat(broker: Broker, request: Request) -> Answer:
     """Note that a member lives, and say whether it is to join again."""
-    body = request.body
-    instance_id = getattr(body, "group_instance_id", None) or ""
     try:
-        await broker.calls.run(broker.groups.heartbeat, body.group_id, body.member_id, instance_id, body.generation_id)
+        await broker.calls.run(_heard, broker, request.body)
     except KafkaException as error:
         return {"error_code": coordinator_code_of(error)}
     return {"error_code": 0}
+
+
+def _heard(broker: Broker, body: Any) -> None:
+    groups = broker.led_groups if broker.led_groups.has(body.group_id) else broker.groups
+    groups.heartbeat(body.group_id, body.member_id, _instance_id(body), body.generation_id)
 
 
 async def leave_group(broker: Broker, request: Request) -> Answer:
     """Take members out of their group."""
     body = request.body
     if request.version < _LEAVES_MANY_FROM_VERSION:
-        return {"error_code": await _left(broker, body.group_id, body.member_id, "")}
-    members = [
-        {
-            "member_id": member.member_id,
-            "group_instance_id": member.group_instance_id,
-            "error_code": await _left(broker, body.group_id, member.member_id, member.group_instance_id or ""),
-        }
-        for member in body.members
-    ]
+        return {"error_code": await broker.calls.run(_left, broker, body.group_id, body.member_id, "")}
+    members = []
+    for member in body.members:
+        instance_id = member.group_instance_id
+        code = await broker.calls.run(_left, broker, body.group_id, member.member_id, instance_id or "")
+        members.append({"member_id": member.member_id, "group_instance_id": instance_id, "error_code": code})
+    broker.log_end.note(broker.log.entry)
     return {"error_code": 0, "members": members}
 
 
-async def _left(broker: Broker, group_id: str, member_id: str, instance_id: str) -> int:
+def _left(broker: Broker, group_id: str, member_id: str, instance_id: str) -> int:
     try:
-        await broker.calls.run(broker.groups.leave, group_id, member_id, instance_id)
+        if broker.led_groups.has(group_id):
+            broker.led_groups.leave(group_id, member_id, instance_id)
+        else:
+            broker.roster.leave(group_id, member_id, instance_id)
     except KafkaException as error:
         return coordinator_code_of(error)
-    broker.log_end.note(broker.log.entry)
     return int(ErrorCode.NO_ERROR)

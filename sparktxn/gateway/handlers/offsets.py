@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
@@ -80,20 +82,20 @@ def _to_commit(broker: Broker, name: str, part: Any) -> tuple[int, OffsetToCommi
 def _commit(broker: Broker, body: Any, generation: int, offsets: tuple[OffsetToCommit, ...]) -> None:
     log = broker.log
     began_s = log.clock.monotonic_s()
-    member = None
-    if body.member_id:
-        member = broker.members.heard(body.group_id, body.member_id)
+    instance_id = getattr(body, "group_instance_id", None) or ""
+    commands: list[Command] = []
+    command = OffsetCommit(log.ids.token(), body.group_id, offsets)
+    if broker.led_groups.has(body.group_id):
+        # In one list: the offsets are committed if the log has the member.
+        name, epoch = broker.led_groups.speaks(body.group_id, body.member_id, instance_id, generation)
+        commands.append(OffsetCommit(log.ids.token(), name, (), epoch, body.member_id, instance_id=instance_id))
     else:
+        name = body.group_id
+        command = replace(command, generation_id=generation, member_id=body.member_id, instance_id=instance_id)
+    member = broker.members.heard(name, body.member_id)
+    if not body.member_id:
         expire_overdue(log, [body.group_id])
-    command = OffsetCommit(
-        request_id=log.ids.token(),
-        group_id=body.group_id,
-        offsets=offsets,
-        generation_id=generation,
-        member_id=body.member_id,
-        instance_id=getattr(body, "group_instance_id", None) or "",
-    )
-    log.submit([command])
+    log.submit([*commands, command])
     if member is not None:
         member.life.note_good(began_s)
 

@@ -133,21 +133,26 @@ def _offsets_added(broker: Broker, body: Any) -> dict[tuple[str, int], int]:
                 part.committed_metadata or "",
                 getattr(part, "committed_leader_epoch", -1),
             )
-    group = ConsumerGroupMetadata(
-        body.group_id,
-        getattr(body, "generation_id", -1),
-        getattr(body, "member_id", ""),
-        getattr(body, "group_instance_id", None),
-    )
     try:
         if offsets:
-            broker.transactions.add_offsets(body.transactional_id, _identity(body), group, offsets)
+            group, member = _speaker(broker, body)
+            broker.transactions.add_offsets(body.transactional_id, _identity(body), group, offsets, member)
     except KafkaException as error:
         code = coordinator_code_of(error)
         if code == ErrorCode.PRODUCER_FENCED:
             code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
         return {place: found or code for place, found in codes.items()}
     return codes
+
+
+def _speaker(broker: Broker, body: Any) -> tuple[ConsumerGroupMetadata, ConsumerGroupMetadata | None]:
+    """Return the group as which offsets are committed, and what the log is to check, if that is another one."""
+    generation = max(-1, getattr(body, "generation_id", -1))
+    member_id, instance_id = getattr(body, "member_id", ""), getattr(body, "group_instance_id", None)
+    if not broker.led_groups.has(body.group_id):
+        return ConsumerGroupMetadata(body.group_id, generation, member_id, instance_id), None
+    name, epoch = broker.led_groups.speaks(body.group_id, member_id, instance_id or "", generation)
+    return ConsumerGroupMetadata(body.group_id), ConsumerGroupMetadata(name, epoch, member_id, instance_id)
 
 
 async def end_txn(broker: Broker, request: Request) -> Answer:

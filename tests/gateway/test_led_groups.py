@@ -1,0 +1,184 @@
+"""Groups whose members divide their work themselves: at any gateway, in generations that all have joined for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+from sparktxn.errors import ErrorCode
+from tests.gateway.gateways import RawClient
+from tests.gateway.groupclients import GROUP, LedMember, Member, committed, two_gateways
+from tests.gateway.requests import init_producer
+
+INCONSISTENT_GROUP_PROTOCOL = 23
+REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def asked_to_join(member: Member) -> None:
+    while (code := await member.heartbeat()) == 0:
+        await asyncio.sleep(0.01)
+    assert code == REBALANCE
+
+
+async def both(one: Awaitable[None], other: Awaitable[None]) -> None:
+    await asyncio.gather(one, other)
+
+
+async def two_members(first: RawClient, second: RawClient) -> tuple[LedMember, LedMember]:
+    """Return two members of a generation."""
+    one, other = LedMember(first, b"one"), LedMember(second, b"other")
+    await one.works()
+    working = asyncio.create_task(other.works())
+    await asked_to_join(one)
+    await both(one.works(), working)
+    assert one.generation == other.generation
+    assert one.is_leader != other.is_leader
+    return one, other
+
+
+async def another(client: RawClient) -> RawClient:
+    """Connect once more to the gateway of a client."""
+    return RawClient(*await asyncio.open_connection(*client.writer.get_extra_info("peername")))
+
+
+def test_members_at_two_gateways_get_what_their_leader_assigns(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            one, other = await two_members(first, second)
+            assert (await one.heartbeat(), await other.heartbeat()) == (0, 0)
+            leader = one if one.is_leader else other
+            assert sorted(leader.members.values()) == [b"one", b"other"]
+            one.client, other.client = other.client, one.client  # any gateway serves any member
+            assert (await one.heartbeat(), await other.heartbeat()) == (0, 0)
+            assert await other.leave() == 0
+            await asked_to_join(one)
+            await one.works()
+            assert one.is_leader
+
+    asyncio.run(run())
+
+
+def test_a_member_that_changes_makes_all_join_again_and_one_that_repeats_itself_does_not(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            one, other = await two_members(first, second)
+            leader, follower = (one, other) if one.is_leader else (other, one)
+            generation = follower.generation
+            await follower.works()
+            assert follower.generation == generation
+            follower.data = b"changed"
+            working = asyncio.create_task(follower.works())
+            await asked_to_join(leader)
+            assert not working.done()
+            await both(leader.works(), working)
+            assert follower.generation > generation
+            working = asyncio.create_task(leader.works())
+            await asked_to_join(follower)
+            await both(follower.works(), working)
+
+    asyncio.run(run())
+
+
+def test_a_member_that_does_not_join_in_time_is_a_member_no_longer(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            slow, other = LedMember(first, b"slow"), LedMember(second, b"other")
+            slow.session_ms = 2000
+            other.session_ms = 600
+            await slow.works()
+            working = asyncio.create_task(other.works())
+            while not working.done():
+                await slow.heartbeat()
+                await asyncio.sleep(0.05)
+            await working
+            assert other.is_leader
+            assert list(other.members.values()) == [b"other"]
+            assert await slow.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+    asyncio.run(run())
+
+
+def test_a_silent_member_expires_and_the_others_join_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            one, other = LedMember(first, b"one"), LedMember(second, b"other")
+            one.session_ms = other.session_ms = 900
+            await one.works()
+            working = asyncio.create_task(other.works())
+            await asked_to_join(one)
+            await both(one.works(), working)
+            await asked_to_join(other)
+            await other.works()
+            assert await one.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+    asyncio.run(run())
+
+
+def test_offsets_are_committed_by_members_of_the_generation_alone(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            one, other = await two_members(first, second)
+            assert await one.commit(0, 3, "m") == 0
+            assert await committed(second, 0) == (3, "m", 0)
+            old = one.generation
+            working = asyncio.create_task(LedMember(await another(first), b"new").join())
+            await asked_to_join(other)
+            assert await other.commit(1, 4) == 0  # it has not joined for the next one yet
+            assert await asyncio.gather(one.join(), other.join(), working) == [0, 0, 0]
+            other.generation = old
+            assert await other.commit(1, 5) == ErrorCode.ILLEGAL_GENERATION
+            assert await Member(second).commit(1, 5) == ErrorCode.UNKNOWN_MEMBER_ID
+            other.member_id = "raw-unknown"
+            assert await other.commit(1, 5) == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await committed(first, 1) == (4, "", 0)
+
+    asyncio.run(run())
+
+
+def test_offsets_in_a_transaction_are_those_of_a_member_of_the_generation(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            member = LedMember(first, b"one")
+            await member.works()
+            identity = await init_producer(second, "tx")
+            named = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+            added = await second.call(25, 3, transactional_id="tx", **named, group_id=GROUP)
+            assert added.error_code.value == 0
+
+            async def send(offset: int, **changed: object) -> int:
+                part = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 0}
+                topics = [{"name": "t", "partitions": [{**part, "committed_metadata": "m"}]}]
+                members = {"transactional_id": "tx", **named, **member.named, **changed, "topics": topics}
+                answer = await second.call(28, 3, **members)
+                return int(answer.topics[0].partitions[0].error_code.value)
+
+            assert await send(4, generation_id=member.generation + 1) == ErrorCode.ILLEGAL_GENERATION
+            assert await send(4, member_id="raw-unknown") == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await send(5) == 0
+            assert await send(6) == 0
+            assert await committed(first, 0, stable=True) == (-1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            assert (await second.call(26, 3, transactional_id="tx", **named, committed=True)).error_code.value == 0
+            assert await committed(first, 0, stable=True) == (6, "m", 0)
+
+    asyncio.run(run())
+
+
+def test_members_that_share_no_protocol_are_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            one = LedMember(first, b"one")
+            await one.works()
+            assert await LedMember(second, b"x", protocol_type="consumer").join() == INCONSISTENT_GROUP_PROTOCOL
+            assert (await Member(second).ask_to_join()).error_code.value == INCONSISTENT_GROUP_PROTOCOL
+            other = LedMember(second, b"x")
+            other.strategies = ("another",)
+            assert await other.join() == INCONSISTENT_GROUP_PROTOCOL
+            assert await one.leave() == 0
+            divided = Member(second)
+            assert await divided.joined() == [0, 1, 2, 3]
+            assert await one.join() == ErrorCode.UNKNOWN_MEMBER_ID
+            one.member_id = ""
+            assert await one.join() == INCONSISTENT_GROUP_PROTOCOL
+
+    asyncio.run(run())
