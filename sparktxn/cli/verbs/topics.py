@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from sparktxn.admin.topicchange import TopicChange, alter_topic, parse_column
 from sparktxn.cli import completion
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import WrongUsage
@@ -70,6 +69,9 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave topics alone that exist.")] = False,
 ) -> None:
     """Create topics, and the store if there is none at the address."""
+    # Imported here, as below: listing topics needs no administrator.
+    from sparktxn.admin.topicchange import parse_column
+
     config = settings_of(settings)
     schema = [parse_column("--column", text) for text in columns] if columns else None
     new = [NewTopic(name, partitions, config=config, schema=schema) for name in names]
@@ -132,6 +134,8 @@ def alter(
 
     New columns may be null: earlier records have null there.
     """
+    from sparktxn.admin.topicchange import TopicChange, alter_topic, parse_column
+
     if not (partitions or settings or unset or columns):
         raise WrongUsage("nothing to alter is given: add --set, --unset, --partitions or --column")
     change = TopicChange(
