@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ __all__ = [
     "group_metadata",
     "group_offsets",
     "list_groups",
+    "member_row",
     "remove_members",
 ]
 
@@ -78,6 +80,18 @@ def describe_group(log: Log, uri: str, group_id: str, *, operations: bool) -> Co
         type=_type_of(members),
         group_epoch=group.epoch,
     )
+
+
+def member_row(member: MemberDescription) -> dict[str, Any]:
+    """Return a member as the command and the console show it."""
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "is_away": member.is_away,
+        "assignment": [f"{one.topic}-{one.partition}" for one in member.assignment.topic_partitions],
+    }
 
 
 def group_metadata(log: Log, uri: str, asked: str | None) -> list[GroupMetadata]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from sparktxn.cli.text import duration_text
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreError
 from sparktxn.format import names
@@ -18,6 +17,7 @@ from sparktxn.log.write.storeclock import rounding_ms
 from sparktxn.objectstore.contract import FolderStore, ObjectStore, PutOutcome
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, Ids
+from sparktxn.values.quantities import duration_text
 
 __all__ = ["FAILED", "OK", "WARNING", "Check", "examine"]
 

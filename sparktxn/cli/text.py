@@ -1,14 +1,13 @@
-"""Values as text: times, sizes, and names that a terminal must not take for commands."""
+"""Values as text: times, progress, and names that a terminal must not take for commands."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-__all__ = ["duration_text", "printable", "progress_text", "size_text", "time_text", "value_text"]
+from sparktxn.values.quantities import duration_text, size_text
 
-_UNIT: Final = 1_000
-_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+__all__ = ["printable", "progress_text", "time_text", "value_text"]
 
 
 def printable(text: str) -> str:
@@ -35,40 +34,11 @@ def time_text(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def duration_text(duration_ms: int) -> str:
-    """Return a duration in its two greatest units.
-
-    >>> duration_text(90_061_000), duration_text(250)
-    ('1 d 1 h', '250 ms')
-    """
-    parts: list[str] = []
-    for unit, size_ms in reversed(_MS.items()):
-        count, duration_ms = divmod(duration_ms, size_ms)
-        if count or (unit == "ms" and not parts):
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
-
-
-def size_text(size_bytes: float) -> str:
-    """Return a size in the unit that leaves one to three digits before the point.
-
-    >>> size_text(999), size_text(1_500_000)
-    ('999 B', '1.5 MB')
-    """
-    units = ["TB", "GB", "MB", "kB"]
-    if size_bytes < _UNIT:
-        return f"{size_bytes:.0f} B"
-    while size_bytes >= _UNIT and units:
-        size_bytes /= _UNIT
-        unit = units.pop()
-    return f"{size_bytes:.1f} {unit}"
-
-
 def progress_text(done_bytes: int, total_bytes: int, passed_s: float) -> str:
     """Return how much of a job is done, its rate, and, from its second second on, the time that is left.
 
-    >>> progress_text(1_000_000, 4_000_000, 2.0)
-    '1.0 MB of 4.0 MB, 500.0 kB/s, 6 s left'
+    >>> progress_text(1_048_576, 4_194_304, 2.0)
+    '1.0 MiB of 4.0 MiB, 512.0 KiB/s, 6 s left'
     """
     # What came while the job ran may make it larger than it was planned.
     text = f"{size_text(done_bytes)} of {size_text(max(done_bytes, total_bytes))}"

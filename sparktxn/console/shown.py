@@ -15,6 +15,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from sparktxn.values.quantities import duration_text, size_text
+
 __all__ = [
     "bytes_text",
     "cell",
@@ -36,7 +38,6 @@ _HIDDEN_KINDS: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _KEPT: Final = "\n\t"
 _ITEMS_MAX: Final = 20
 _LEFT_OUT: Final = ("dry_run", "names", "names_left_out")
-_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def visible(text: str, most: int | None = None) -> str:
@@ -117,38 +118,21 @@ def number(value: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return a number of bytes in its greatest unit.
+    """Return a number of bytes in its greatest unit, on one line.
 
     >>> size(999), size(1_500_000)
     ('999\xa0B', '1.4\xa0MiB')
     """
-    if count is None:
-        return "–"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{value:.0f}\xa0{unit}" if unit == "B" else f"{value:.1f}\xa0{unit}"
-        value /= 1024
-    raise AssertionError(unit)
+    return "–" if count is None else size_text(count).replace(" ", "\xa0")
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration in its greatest unit, and the next one where that is small.
+    """Return a duration in its two greatest units, on one line.
 
     >>> duration(250), duration(90_000), duration(90_000_000)
-    ('250\xa0ms', '1\xa0min 30\xa0s', '1\xa0d 1\xa0h')
+    ('250\xa0ms', '1\xa0min\xa030\xa0s', '1\xa0d\xa01\xa0h')
     """
-    if milliseconds is None:
-        return "–"
-    left = int(milliseconds)
-    if abs(left) < 1_000:
-        return f"{left}\xa0ms"
-    parts: list[tuple[int, str]] = []
-    for unit, length in _UNITS:
-        count, left = divmod(left, length)
-        if count or parts:
-            parts.append((count, unit))
-    return " ".join(f"{count}\xa0{unit}" for count, unit in parts[:2] if count)
+    return "–" if milliseconds is None else duration_text(int(milliseconds)).replace(" ", "\xa0")
 
 
 def time(timestamp_ms: int | None) -> str:

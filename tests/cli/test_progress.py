@@ -14,7 +14,7 @@ import pytest
 
 from sparktxn import Store
 from sparktxn.cli.output import Meter, Output
-from sparktxn.cli.text import progress_text, size_text
+from sparktxn.cli.text import progress_text
 from sparktxn.maintenance import copy_store, rewrite
 from sparktxn.testing.clocks import ManualClock
 from tests.cli.terminal import ok
@@ -65,22 +65,15 @@ def test_jobs_show_how_many_bytes_are_done(words: tuple[str, ...], folder: Path,
     assert float(of.split()[0]) > 0
 
 
-def test_a_size_has_the_unit_that_suits_it() -> None:
-    sizes = [0, 999, 1_000, 999_949, 1_234_567, 5 * 10**9, 7 * 10**12, 10**16]
-    assert [size_text(one) for one in sizes] == [
-        *("0 B", "999 B", "1.0 kB", "999.9 kB", "1.2 MB", "5.0 GB", "7.0 TB", "10000.0 TB")
-    ]
-
-
 @pytest.mark.parametrize(
     ("done", "total", "passed_s", "expected"),
     [
-        (0, 4_000_000, 5.0, "0 B of 4.0 MB"),
-        (1_000, 4_000_000, 0.5, "1.0 kB of 4.0 MB"),
-        (1_000_000, 4_000_000, 2.0, "1.0 MB of 4.0 MB, 500.0 kB/s, 6 s left"),
-        (1_000, 400_000_000, 1.0, "1.0 kB of 400.0 MB, 1.0 kB/s, 4 d 15 h left"),
-        (4_000_000, 4_000_000, 2.0, "4.0 MB of 4.0 MB, 2.0 MB/s, 0 s left"),
-        (5_000_000, 4_000_000, 2.0, "5.0 MB of 5.0 MB, 2.5 MB/s, 0 s left"),
+        (0, 4_000_000, 5.0, "0 B of 3.8 MiB"),
+        (1_000, 4_000_000, 0.5, "1000 B of 3.8 MiB"),
+        (1_000_000, 4_000_000, 2.0, "976.6 KiB of 3.8 MiB, 488.3 KiB/s, 6 s left"),
+        (1_000, 400_000_000, 1.0, "1000 B of 381.5 MiB, 1000 B/s, 4 d 15 h left"),
+        (4_000_000, 4_000_000, 2.0, "3.8 MiB of 3.8 MiB, 1.9 MiB/s, 0 s left"),
+        (5_000_000, 4_000_000, 2.0, "4.8 MiB of 4.8 MiB, 2.4 MiB/s, 0 s left"),
     ],
 )
 def test_the_rate_and_the_time_left_follow_from_what_is_done(

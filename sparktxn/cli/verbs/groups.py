@@ -8,14 +8,14 @@ import msgspec
 import typer
 
 from sparktxn.admin import ConsumerGroupDescription
-from sparktxn.admin.groups import check_without_members
+from sparktxn.admin.groups import check_without_members, member_row
 from sparktxn.admin.offsetreset import OffsetReset, ResetTarget, apply_reset, planned_reset
 from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.kafka.groups import ConsumerGroupState, MemberDescription
+from sparktxn.kafka.groups import ConsumerGroupState
 from sparktxn.kafka.message import IsolationLevel
 from sparktxn.process.clock import SystemClock
 
@@ -85,7 +85,7 @@ def describe(
                 "type": group.type.name.capitalize(),
                 "assignor": group.partition_assignor or None,
                 "lag": sum(row["lag"] or 0 for row in partitions),
-                "members": [_member(member) for member in group.members],
+                "members": [member_row(member) for member in group.members],
                 "partitions": partitions,
             }
         )
@@ -96,17 +96,6 @@ def _existing(group: ConsumerGroupDescription) -> ConsumerGroupDescription:
         reason = f"group {group.group_id!r} has neither members nor offsets"
         raise KafkaException(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason))
     return group
-
-
-def _member(member: MemberDescription) -> dict[str, Any]:
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "is_away": member.is_away,
-        "assignment": [f"{one.topic}-{one.partition}" for one in member.assignment.topic_partitions],
-    }
 
 
 @verb(app, "delete", examples=["txnlog groups delete accounts", "txnlog groups delete accounts --apply"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sparktxn.admin.groups import describe_group
+from sparktxn.admin.groups import describe_group, member_row
 from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.plots import lag_plot
@@ -120,17 +120,7 @@ def group(source: Source, asked: Asked) -> Page:
         "epoch": described.group_epoch,
         "entry": view.entry,
         "lag": sum(row["lag"] or 0 for row in rows),
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "is_away": member.is_away,
-                "assignment": [f"{one.topic}-{one.partition}" for one in member.assignment.topic_partitions],
-            }
-            for member in described.members
-        ],
+        "members": [member_row(member) for member in described.members],
         "partitions": rows[start : start + _ROWS],
         "next": start + _ROWS if len(rows) > start + _ROWS else None,
         "history": history_rows(known, chosen),
