@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
+from sparktxn.admin.offsetreset import OffsetReset, apply_reset, planned_reset
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.format.commands import (
@@ -525,6 +526,21 @@ def test_a_dry_run_reports_who_is_overdue_and_takes_no_one_out(world: World) -> 
     assert sweep(world.store()).expired_members == (found,)
     assert is_over()
     assert sweep(world.store()).expired_members == ()
+
+
+def test_a_plan_to_reset_offsets_takes_no_one_out_and_a_reset_does(world: World) -> None:
+    is_over = member(world)
+    store, log = world.store(), world.process()
+    reset = OffsetReset("g", ("t",), "latest")
+    with pytest.raises(KafkaException, match="has 1 members"):
+        planned_reset(log, reset, store.view)
+    world.clock.sleep(LONG_S)
+    moves = planned_reset(log, reset, store.view)
+    assert not is_over()
+    apply_reset(log, "g", moves)
+    assert is_over()
+    log.refresh()
+    assert [one.offset for one in log.group_offsets("g")] == [move.new_offset for move in moves]
 
 
 def test_the_page_lists_who_proposes_each_time_out() -> None:
