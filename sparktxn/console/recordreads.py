@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparktxn.console.asked import Asked
 from sparktxn.console.entryfacts import EntryFacts
@@ -96,18 +97,21 @@ def columns_of(schema: Any) -> list[str]:
     return [name for name in known_columns(schema).names if name != left_out]
 
 
-def _rows(store: Store, tasks: list[ReadTask]) -> Iterator[Row]:
+def _rows(store: Store, tasks: list[ReadTask], schema: Any) -> Iterator[Row]:
     for task in tasks:
         for batch in read_task(task, store.options, batch_rows=_BATCH_ROWS):
-            yield from _plain(batch)
+            yield from _plain(batch, reserved_name(TIMESTAMP, schema))
 
 
-def _plain(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yield rows with times as milliseconds, whatever year they are of."""
+def _plain(batch: pa.RecordBatch, time_name: str) -> Iterator[Row]:
+    """Yield rows with the records' times as milliseconds and those of columns as text, whatever year they are of."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if pa.types.is_timestamp(field.type):
+        if field.name == time_name:
             column = column.cast(pa.timestamp("ms", field.type.tz), safe=False).cast(pa.int64())
+        elif pa.types.is_timestamp(field.type):
+            text = column.cast(pa.timestamp(field.type.unit)).cast(pa.string())
+            column = text if field.type.tz is None else pc.binary_join_element_wise(text, "Z", "")
         elif pa.types.is_date(field.type):
             column = column.cast(pa.string())
         columns[field.name] = column.to_pylist()
@@ -126,7 +130,7 @@ def from_offset(
     scanned, low, width = 0, start, 4 * count
     while low < end:
         bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] = {(topic, partition): (low, min(end, low + width))}
-        for row in _rows(store, store.plan_view(view, bounds=bounds, columns=columns_of(schema))):
+        for row in _rows(store, store.plan_view(view, bounds=bounds, columns=columns_of(schema)), schema):
             scanned += 1
             if wanted.meets(row):
                 if len(rows) == count:
@@ -162,7 +166,7 @@ def newest_committed(
         tasks = (
             store.plan_commits(view, low, to_entry=high, bounds=bounds, columns=columns_of(schema)) if bounds else []
         )
-        for row in _rows(store, tasks):
+        for row in _rows(store, tasks, schema):
             scanned += 1
             if wanted.meets(row):
                 some.append(row)

@@ -38,6 +38,8 @@ _HIDDEN_KINDS: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _KEPT: Final = "\n\t"
 _ITEMS_MAX: Final = 20
 _LEFT_OUT: Final = ("dry_run", "names", "names_left_out")
+_DAY_MS: Final = 86_400_000
+_SECONDS_MATTER_MS: Final = 1_200_000
 
 
 def visible(text: str, most: int | None = None) -> str:
@@ -72,8 +74,6 @@ def cell(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return number(value)
     if isinstance(value, bytes):
         return visible(bytes_text(value), CELL_CHARACTERS)
     if isinstance(value, dict | list | tuple):
@@ -105,13 +105,15 @@ def _item(item: Any) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with a thin space at each thousand.
+    """Return a number with a thin space at each thousand, and of a small one two digits.
 
-    >>> number(1234567)
-    '1\u202f234\u202f567'
+    >>> number(1234567), number(0.0517)
+    ('1\u202f234\u202f567', '0.052')
     """
     if value is None:
         return "–"
+    if isinstance(value, float) and 0 < value < 1:
+        return f"{value:.2g}" if value >= 0.001 else "<\u202f0.001"
     if isinstance(value, float) and not value.is_integer():
         return f"{value:,.1f}".replace(",", "\u202f")
     return f"{int(value):,}".replace(",", "\u202f")
@@ -146,9 +148,14 @@ def time(timestamp_ms: int | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
 
 
-def clock_text(timestamp_ms: int) -> str:
-    """Return the time of the day of a time in UTC."""
-    return time(timestamp_ms)[11:19]
+def clock_text(timestamp_ms: int, span_ms: int) -> str:
+    """Return as much of a time in UTC as a label of a span of time needs.
+
+    >>> clock_text(0, 60_000), clock_text(0, 3_600_000), clock_text(0, 90_000_000)
+    ('00:00:00', '00:00', '01-01 00:00')
+    """
+    begin = 5 if span_ms > _DAY_MS else 11
+    return time(timestamp_ms)[begin : 19 if span_ms < _SECONDS_MATTER_MS else 16]
 
 
 def query(path: str, **asked: object) -> str:

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from sparktxn import Producer
 from sparktxn.format import names
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
 from tests.console.asking import Console
+from tests.console.stores import damaged_store, silent_store
 from tests.console.test_pages import check
-from tests.lending import lend_log, take_log_back
-from tests.world import World, open_log
 
 TARGETS = ("/", "/topics", "/topics/t", "/topics/t/records", "/transactions", "/groups", "/log", "/files")
 
 
 @pytest.fixture
 def damaged() -> Iterator[Store]:
-    """A store whose second entry is not what was written."""
-    world = World({"t": 1})
-    world.produce("one")
-    world.produce("two")
-    name = names.entry(2)
-    data = world.store.log.objects.get(name)
-    assert data is not None
-    assert b"init_" in data
-    world.store.log.objects.put(name, data.replace(b"init_", b"inix_"))
-    yield world.store
-    world.close()
+    with damaged_store() as store:
+        yield store
 
 
 def test_a_damaged_entry_is_named_where_it_is_read(damaged: Store) -> None:
@@ -56,20 +41,8 @@ def test_pages_that_do_not_need_it_are_shown(damaged: Store) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[tuple[SilentStore, Store]]:
-    name = f"silent-{uuid.uuid4().hex}"
-    uri = "memory://" + name
-    objects = SilentStore(MemoryStore(name, SystemClock()))
-    background = ThreadBackground("console", 2)
-    log = open_log(objects, background=background)
-    lend_log(uri, log)
-    store = Store.open(uri)
-    store.create_topic("t")
-    with Producer({"bootstrap.servers": uri}) as producer:
-        producer.produce("t", "one")
-    yield objects, store
-    store.close()
-    take_log_back(uri)
-    background.close(0)
+    with silent_store() as found:
+        yield found
 
 
 def test_a_store_that_does_not_answer_gives_a_page_in_time(silent: tuple[SilentStore, Store]) -> None:

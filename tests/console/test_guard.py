@@ -109,7 +109,7 @@ def test_an_answer_runs_no_script_and_is_in_no_frame(console: Console) -> None:
         assert "script-src" not in policy
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
-        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin")
         assert headers["cache-control"] == ("max-age=3600" if "static" in target else "no-store")
         assert "access-control-allow-origin" not in headers
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.console.asking import Console
-from tests.console.conftest import HOSTILE
+from tests.console.stores import HOSTILE
 from tests.console.test_pages import Outline, check
 from tests.world import World
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,7 +24,7 @@ from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
 from sparktxn.console.tallies import BUCKETS_MAX
 from sparktxn.format.segment import stored_schema
-from sparktxn.maintenance import rewrite
+from sparktxn.maintenance import rewrite, sweep
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.store import Store
 from tests.console.asking import Console
@@ -285,8 +286,31 @@ def test_records_are_found_by_what_they_hold(console: Console, asked: str, count
 
 def test_typed_records_have_their_columns(console: Console) -> None:
     first, second = console.data("/topics/trips/records")["records"]
-    assert first["columns"]["id"] == 1
+    assert first["columns"]["id"] == 1_000_001
+    assert first["columns"]["at"] == "2026-05-04 16:00:00.000001Z"
     assert (second["columns"]["name"], second["columns"]["raw"]["text"]) == (None, "x")
+
+
+def test_cells_show_values_exactly(console: Console) -> None:
+    first = console.data("/topics/trips/records")["records"][0]
+    for page in ("/topics/trips/records", f"/topics/trips/records/{first['partition']}/{first['offset']}"):
+        html = console.page(page)
+        assert "1000001" in html
+        assert "2026-05-04 16:00:00.000001Z" in html
+
+
+def test_a_reason_has_the_time_in_words() -> None:
+    """As the sentences have it."""
+    world = World({"t": 1})
+    producer = world.transactional("late", transaction_timeout_ms=1_000)
+    producer.begin_transaction()
+    producer.produce("t", "one")
+    producer.flush()
+    time.sleep(1.05)
+    sweep(world.store)
+    reason = Console(world.store).data("/transaction?id=late")["reason"]
+    assert re.fullmatch(r"it timed out after \d+\xa0(ms|s)", reason), reason
+    world.close()
 
 
 def test_values_of_every_type_are_shown() -> None:

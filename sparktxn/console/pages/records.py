@@ -19,6 +19,7 @@ _CELL_BYTES: Final = 512
 _VALUE_BYTES: Final = 65_536
 _FORMS: Final = ("auto", "text", "json", "hex")
 _HIDDEN: Final = "hidden"
+_NUMBERS: Final = ("int", "float", "double", "decimal")
 
 
 def records(source: Source, asked: Asked, name: str) -> Page:
@@ -48,6 +49,7 @@ def records(source: Source, asked: Asked, name: str) -> Page:
         "topic": name,
         "typed": topic.schema is not None,
         "columns": [column for column, _, _ in topic.schema or ()],
+        "numbers": [column for column, kind, _ in topic.schema or () if kind.startswith(_NUMBERS)],
         "partition_count": topic.partition_count,
         "entry": view.entry,
         "newest_entry": source.log.refresh(),

@@ -9,6 +9,7 @@ from sparktxn.admin.transactions import describe_transaction
 from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.plots import draw_timeline
 from sparktxn.console.sentences import sentence
+from sparktxn.console.shown import duration
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.console.timeline import Bar, Lane, lanes_of
 from sparktxn.errors import KafkaException
@@ -303,7 +304,7 @@ class _Steps:
         elif isinstance(command, c.EndTxn):
             self._committed, self.ended_ms = command.committed, timestamp_ms
             if command.timed_out_after_ms:
-                self.reason = f"it timed out after {command.timed_out_after_ms} ms"
+                self.reason = f"it timed out after {duration(command.timed_out_after_ms)}"
             else:
                 self.reason = command.fence_reason
         elif isinstance(command, c.InitProducerId):
