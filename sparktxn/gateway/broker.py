@@ -11,6 +11,7 @@ from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.ledgroups import LedGroups
 from sparktxn.gateway.members import Members
 from sparktxn.gateway.memory import RequestMemory
+from sparktxn.gateway.placement import Placement
 from sparktxn.gateway.reading import Reads
 from sparktxn.gateway.roster import Roster
 from sparktxn.gateway.settings import Endpoint, GatewaySettings
@@ -28,8 +29,7 @@ class Broker:
         self.log = store.log
         self.settings = settings
         self.advertised = settings.advertised or listening
-        self.nodes = _nodes(self.advertised, settings.peers)
-        self.node_id = self.nodes.index(self.advertised)
+        self.placement = Placement(self.advertised, settings.peers)
         self.figures = GatewayFigures()
         self.memory = RequestMemory(settings.requests_bytes_max)
         self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})
@@ -51,8 +51,3 @@ class Broker:
         self.appends.close()
         self.calls.close(self.settings.timeout_s)
         self.admin.close()
-
-
-def _nodes(own: Endpoint, peers: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    """Return all gateways in an order that is the same on each: its place is a node's id."""
-    return tuple(sorted({own, *peers}))

@@ -48,6 +48,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         peer = writer.get_extra_info("peername")
+        self._host = str(peer[0]) if peer else ""
         self._authentication = Authentication(access, broker.log.ids, broker.calls, peer)
         self._answers: asyncio.Queue[_Begun | None] = asyncio.Queue(_IN_FLIGHT_MAX)
 
@@ -90,7 +91,7 @@ class Connection:
             async with asyncio.timeout(_FRAME_S_MAX):
                 frame = await self._reader.readexactly(size_bytes)
             began_s = self._broker.log.clock.monotonic_s()
-            request = decode_request(frame, highest_version)
+            request = decode_request(frame, highest_version)._replace(client_host=self._host)
             later = await self._begun(request)
         except BaseException:
             self._broker.memory.release(size_bytes)

@@ -164,7 +164,9 @@ async def serve_clients(broker: Broker, access: Access, listener: socket.socket,
         ssl=access.tls,
         ssl_handshake_timeout=None if access.tls is None else _HANDSHAKE_S,
     )
+    watching = asyncio.create_task(broker.placement.watch(tls=access.tls is not None))
     await ending.wait()
+    watching.cancel()
     server.close()
     await asyncio.sleep(_ARRIVAL_S)
     for connection in connections.values():

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from msgspec.structs import replace
+
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import EndTxn, InitProducerId, OffsetToCommit
 from sparktxn.gateway.calls import Calls
@@ -232,16 +234,36 @@ class Transactions:
                 raise CommandRefused(
                     ErrorCode.INVALID_TXN_STATE, f"group {group.group_id!r} was not added to the transaction"
                 )
-            if not group.member_id:
-                expire_overdue(self._log, [group.group_id])
             if member is not None:
                 held.open.add_offsets(member, {})
-            held.open.add_offsets(group, offsets)
+            for speaker, own in self._by_speaker(group, offsets):
+                held.open.add_offsets(speaker, own)
             try:
                 held.open.publish()
             except CommandRefused:
                 held.open.forget_offsets()
                 raise
+
+    def _by_speaker(
+        self, group: ConsumerGroupMetadata, offsets: Mapping[TopicIdPartition, OffsetToCommit]
+    ) -> Iterator[tuple[ConsumerGroupMetadata, Mapping[TopicIdPartition, OffsetToCommit]]]:
+        """Yield offsets with the member that commits them.
+
+        A client from before KIP-447 names none, and a broker takes what it says. Here the member speaks for it that
+        holds the partition: the log refuses what names none where a group has members.
+        """
+        if group.member_id or group.owner:
+            yield group, offsets
+            return
+        expire_overdue(self._log, [group.group_id])
+        left = dict(offsets)
+        for member in self._log.group_members(group.group_id):
+            holds = {(held.topic_id, held.partition) for held in (*member.assigned, *member.revoking)}
+            own = {where: left.pop(where) for where in holds & left.keys()}
+            if own:
+                yield replace(group, member_id=member.member_id, generation_id=member.member_epoch), own
+        if left:
+            yield group, left
 
     def end(self, transactional_id: str, identity: ProducerIdAndEpoch, *, committed: bool) -> None:
         """Commit or abort the transaction; what has ended so before is no error, as a client may ask twice.

@@ -20,7 +20,7 @@ from sparktxn.console.routes import application
 from sparktxn.maintenance import SweepReport
 from sparktxn.process.clock import RandomIds
 from tests.console.asking import HOST, HTML, JSON, SAME_ORIGIN, Answer, Console
-from tests.console.conftest import HOSTILE
+from tests.console.stores import HOSTILE
 from tests.console.test_pages import Outline, check
 from tests.world import World
 

@@ -62,10 +62,10 @@ class RawClient:
         self.writer = writer
         self._numbers = count(1)
 
-    async def send(self, key: int, version: int, **members: Any) -> int:
+    async def send(self, api: int, version: int, /, **members: Any) -> int:
         """Send a request; return its number."""
         number = next(self._numbers)
-        self.writer.write(encoded_request(key, version, number, members))
+        self.writer.write(encoded_request(api, version, number, members))
         await self.writer.drain()
         return number
 
@@ -78,10 +78,10 @@ class RawClient:
         body, _ = entity_reader(response)(frame, start)
         return body
 
-    async def call(self, key: int, version: int, **members: Any) -> Any:
+    async def call(self, api: int, version: int, /, **members: Any) -> Any:
         """Send a request, and return its answer."""
-        await self.send(key, version, **members)
-        return await self.receive(key, version)
+        await self.send(api, version, **members)
+        return await self.receive(api, version)
 
 
 def encoded_request(key: int, version: int, number: int, members: dict[str, Any]) -> bytes:

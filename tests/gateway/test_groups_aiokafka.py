@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from sparktxn.gateway.placement import Placement
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, gateway
 
@@ -18,8 +19,7 @@ RECORDS = 200
 def make_peers(*gateways: Gateway) -> None:
     """Have each gateway name all of them, as `--peers` does: their ports are known only now."""
     for served in gateways:
-        served.broker.nodes = tuple(sorted(each.endpoint for each in gateways))
-        served.broker.node_id = served.broker.nodes.index(served.endpoint)
+        served.broker.placement = Placement(served.endpoint, tuple(each.endpoint for each in gateways))
 
 
 def test_every_record_is_read_once_while_members_come_go_and_lose_their_gateway(tmp_path: Path) -> None:

@@ -24,31 +24,37 @@ def topic_uuid(broker: Broker, topic_id: int) -> uuid.UUID:
     return uuid.uuid5(uuid.NAMESPACE_OID, f"{broker.store.store_id}/{topic_id}")
 
 
+def _node_of(broker: Broker, request: Request) -> int:
+    return broker.placement.node_of(request.client_host, request.client_id)
+
+
 def _brokers(broker: Broker) -> list[dict[str, Any]]:
     return [
         {"node_id": number, "broker_id": number, "host": node.host, "port": node.port, "rack": None, "is_fenced": False}
-        for number, node in enumerate(broker.nodes)
+        for number in broker.placement.alive()
+        for node in [broker.placement.nodes[number]]
     ]
 
 
 async def metadata(broker: Broker, request: Request) -> Answer:
-    """Return all gateways as nodes, this one as leader of every partition, and the topics that are asked for."""
+    """Return the gateways as nodes, the client's own one as leader of all partitions, and the topics it asks for."""
+    node = _node_of(broker, request)
     asked = request.body.topics
     if asked is None or (request.version == 0 and not asked):
-        topics = [_described(broker, topic) for topic in await broker.calls.run(broker.store.topics)]
+        topics = [_described(broker, topic, node) for topic in await broker.calls.run(broker.store.topics)]
     else:
         creates = broker.settings.creates_topics and getattr(request.body, "allow_auto_topic_creation", True)
-        topics = await broker.calls.run(_asked, broker, asked, creates)
+        topics = await broker.calls.run(_asked, broker, asked, creates, node)
     return {
         "brokers": _brokers(broker),
         "cluster_id": broker.store.store_id,
-        "controller_id": broker.node_id,
+        "controller_id": node,
         "topics": topics,
         "cluster_authorized_operations": _NO_OPERATIONS,
     }
 
 
-def _asked(broker: Broker, asked: Any, creates: bool) -> list[dict[str, Any]]:
+def _asked(broker: Broker, asked: Any, creates: bool, node: int) -> list[dict[str, Any]]:
     broker.log.refresh(max_age_s=0.01)
     by_id: dict[uuid.UUID, TopicState] = {}
     found = []
@@ -63,7 +69,7 @@ def _asked(broker: Broker, asked: Any, creates: bool) -> list[dict[str, Any]]:
             unknown = {"error_code": code, "name": each.name, "is_internal": False, "partitions": []}
             found.append({**unknown, "topic_id": getattr(each, "topic_id", uuid.UUID(int=0)), **_NO_TOPIC_OPERATIONS})
         else:
-            found.append(_described(broker, topic))
+            found.append(_described(broker, topic, node))
     return found
 
 
@@ -82,13 +88,13 @@ def _created(broker: Broker, name: str) -> tuple[TopicState | None, int]:
         return None, code_of(error)
 
 
-def _described(broker: Broker, topic: TopicState) -> dict[str, Any]:
+def _described(broker: Broker, topic: TopicState, node: int) -> dict[str, Any]:
     partition = {
         "error_code": 0,
-        "leader_id": broker.node_id,
+        "leader_id": node,
         "leader_epoch": _LEADER_EPOCH,
-        "replica_nodes": [broker.node_id],
-        "isr_nodes": [broker.node_id],
+        "replica_nodes": [node],
+        "isr_nodes": [node],
         "offline_replicas": [],
     }
     return {
@@ -102,9 +108,11 @@ def _described(broker: Broker, topic: TopicState) -> dict[str, Any]:
 
 
 async def find_coordinator(broker: Broker, request: Request) -> Answer:
-    """Return this gateway, which coordinates everything."""
+    """Return the client's own gateway, which coordinates everything that it does."""
     body = request.body
-    node = {"node_id": broker.node_id, "host": broker.advertised.host, "port": broker.advertised.port}
+    node_id = _node_of(broker, request)
+    host, port = broker.placement.nodes[node_id]
+    node = {"node_id": node_id, "host": host, "port": port}
     answer = {"error_code": 0, "error_message": None, **node}
     if getattr(body, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
         answer = {**answer, "error_code": ErrorCode.INVALID_REQUEST, "error_message": "no such type of coordinator"}
@@ -114,13 +122,14 @@ async def find_coordinator(broker: Broker, request: Request) -> Answer:
 
 
 async def describe_cluster(broker: Broker, request: Request) -> Answer:
-    """Return all gateways as nodes."""
+    """Return the gateways that answer as nodes."""
+    node = _node_of(broker, request)
     return {
         "error_code": 0,
         "error_message": None,
         "endpoint_type": 1,
         "cluster_id": broker.store.store_id,
-        "controller_id": broker.node_id,
+        "controller_id": node,
         "brokers": _brokers(broker),
         "cluster_authorized_operations": _NO_OPERATIONS,
     }

@@ -75,8 +75,10 @@ def _resource(broker: Broker, asked: Any) -> Outcome:
     if asked.resource_type != _BROKER:
         reason = f"resources of type {asked.resource_type} have no settings here: expected topics (2) or brokers (4)"
         return refused(ErrorCode.INVALID_REQUEST, reason)
-    if asked.resource_name not in ("", *map(str, range(len(broker.nodes)))):
-        reason = f"there is no node {asked.resource_name!r}: expected 0 to {len(broker.nodes) - 1}, or nothing"
+    if asked.resource_name not in ("", *map(str, range(len(broker.placement.nodes)))):
+        reason = (
+            f"there is no node {asked.resource_name!r}: expected 0 to {len(broker.placement.nodes) - 1}, or nothing"
+        )
         return refused(ErrorCode.INVALID_REQUEST, reason)
     return Outcome(0, None, _STORE)
 
@@ -203,5 +205,5 @@ async def list_config_resources(broker: Broker, request: Request) -> Answer:
         topics = await broker.calls.run(broker.store.topics)
         found += [{"resource_name": topic.name, "resource_type": _TOPIC} for topic in topics]
     if _BROKER in wanted:
-        found += [{"resource_name": str(node), "resource_type": _BROKER} for node in range(len(broker.nodes))]
+        found += [{"resource_name": str(node), "resource_type": _BROKER} for node in range(len(broker.placement.nodes))]
     return {"error_code": 0, "config_resources": found}

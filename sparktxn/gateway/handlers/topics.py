@@ -72,8 +72,8 @@ def _create(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
 
 def _unknown_node(broker: Broker, assignments: Sequence[Any]) -> Outcome | None:
     for each in assignments:
-        if not each.broker_ids or not set(each.broker_ids) <= set(range(len(broker.nodes))):
-            reason = f"replicas are on nodes {list(each.broker_ids)}: expected 0 to {len(broker.nodes) - 1}"
+        if not each.broker_ids or not set(each.broker_ids) <= set(range(len(broker.placement.nodes))):
+            reason = f"replicas are on nodes {list(each.broker_ids)}: expected 0 to {len(broker.placement.nodes) - 1}"
             return refused(_INVALID_REPLICA_ASSIGNMENT, reason)
     return None
 
@@ -171,10 +171,11 @@ def _cut(broker: Broker, name: str, partition: int, offset: int) -> Outcome:
 
 async def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
     """Return topics with their partitions, from a cursor on, up to as many partitions as are asked for."""
-    return await broker.calls.run(_described, broker, request.body)
+    node = broker.placement.node_of(request.client_host, request.client_id)
+    return await broker.calls.run(_described, broker, request.body, node)
 
 
-def _described(broker: Broker, body: Any) -> Answer:
+def _described(broker: Broker, body: Any, node: int) -> Answer:
     broker.log.refresh(max_age_s=0.01)
     names = sorted({topic.name for topic in body.topics} or {topic.name for topic in broker.log.topics()})
     first = 0
@@ -192,7 +193,7 @@ def _described(broker: Broker, body: Any) -> Answer:
             topics.append(_unknown(name))
             continue
         shown = range(first, min(known.partition_count, first + left))
-        topics.append(_with_partitions(broker, known, shown))
+        topics.append(_with_partitions(broker, known, shown, node))
         left -= len(shown)
         if shown and shown[-1] + 1 < known.partition_count:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": shown[-1] + 1}}
@@ -205,14 +206,14 @@ def _unknown(name: str) -> dict[str, Any]:
     return {"error_code": code, "name": name, "topic_id": _NO_ID, "partitions": []}
 
 
-def _with_partitions(broker: Broker, topic: TopicState, shown: range) -> dict[str, Any]:
-    node = (broker.node_id,)
+def _with_partitions(broker: Broker, topic: TopicState, shown: range, node: int) -> dict[str, Any]:
+    nodes = (node,)
     partition = {
         "error_code": DONE.code,
-        "leader_id": broker.node_id,
+        "leader_id": node,
         "leader_epoch": 0,
-        "replica_nodes": node,
-        "isr_nodes": node,
+        "replica_nodes": nodes,
+        "isr_nodes": nodes,
         "eligible_leader_replicas": (),  # a null ends Java's client, though its schema allows it
         "last_known_elr": (),
         "offline_replicas": (),

@@ -33,13 +33,14 @@ class MalformedRequest(Exception):
 
 
 class Request(NamedTuple):
-    """A request: `body` has the members of its version."""
+    """A request: `body` has the members of its version. `client_host` is where it came from."""
 
     key: int
     version: int
     correlation_id: int
     client_id: str
     body: Any
+    client_host: str = ""
 
 
 def request_name(key: int) -> str:

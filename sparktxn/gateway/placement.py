@@ -1,0 +1,80 @@
+"""Which gateway a client is to use: one for all that it does, the same whichever gateway it asks.
+
+A client asks for leaders and for coordinators at different nodes. A transaction's records are in the memory of the
+gateway that has opened it. So all gateways of a store choose by the client, among those that answer: by its address
+and its client id. They agree without a word, unless they see different ones answer. Then a client that has changed
+gateways in a transaction is asked to abort it, as when a gateway dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from typing import Final
+
+from sparktxn.gateway.settings import Endpoint
+
+__all__ = ["Placement"]
+
+_API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0\xff\xff"
+"""A request of version 0, from nobody: it is answered before a client has shown who it is."""
+_CHECKED_EVERY_S: Final = 0.5
+_ANSWER_S: Final = 1.0
+_MISSED_MAX: Final = 2
+"""A gateway that has not answered so often in a row is left out."""
+
+
+class Placement:
+    """The gateways of a store, `own` among them, and which of them answer. For the loop's thread."""
+
+    def __init__(self, own: Endpoint, peers: tuple[Endpoint, ...]) -> None:
+        self.nodes = tuple(sorted({own, *peers}))
+        """All gateways in an order that is the same on each: the place in it is a node's id."""
+        self.own_id = self.nodes.index(own)
+        self._missed = dict.fromkeys(range(len(self.nodes)), 0)
+
+    def alive(self) -> list[int]:
+        """Return the ids of this gateway and of those that answer."""
+        return [node for node, missed in self._missed.items() if missed < _MISSED_MAX]
+
+    def node_of(self, client_host: str, client_id: str) -> int:
+        """Return the id of the gateway that a client is to use."""
+        return max(self.alive(), key=lambda node: _weight(client_host, client_id, self.nodes[node]))
+
+    async def watch(self, *, tls: bool) -> None:
+        """See again and again which of the others answer, which speak TLS or not."""
+        others = [node for node in self._missed if node != self.own_id]
+        while others:
+            await asyncio.gather(*(self._check(node, tls) for node in others))
+            await asyncio.sleep(_CHECKED_EVERY_S)
+
+    async def _check(self, node: int, tls: bool) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await _asked(self.nodes[node], tls)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            self._missed[node] += 1
+        else:
+            self._missed[node] = 0
+
+
+async def _asked(endpoint: Endpoint, tls: bool) -> None:
+    """Return once a gateway answers: a process that is stopped still has its connections accepted.
+
+    Nothing of it is believed, so its certificate is not looked at.
+    """
+    context = None
+    if tls:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(*endpoint, ssl=context)
+    try:
+        writer.write(len(_API_VERSIONS).to_bytes(4) + _API_VERSIONS)
+        await reader.readexactly(4)
+    finally:
+        writer.close()
+
+
+def _weight(client_host: str, client_id: str, endpoint: Endpoint) -> bytes:
+    return hashlib.blake2b(f"{client_host}\0{client_id}\0{endpoint}".encode(), digest_size=8).digest()

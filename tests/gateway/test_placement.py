@@ -1,0 +1,49 @@
+"""Which gateway a client uses: all agree on it, and one that does not answer is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktxn.gateway.placement import Placement
+from sparktxn.gateway.settings import Endpoint
+from tests.gateway.gateways import HOST, gateway, raw_client
+
+endpoints = st.builds(Endpoint, st.sampled_from(["a", "b"]), st.integers(1, 100))
+
+
+@given(st.lists(endpoints, min_size=1, max_size=6, unique=True), st.text(max_size=5), st.text(max_size=5))
+def test_all_gateways_place_a_client_at_the_same_one(nodes, host, client_id):
+    placed = {Placement(node, tuple(nodes)).node_of(host, client_id) for node in nodes}
+    assert len(placed) == 1
+
+
+def test_clients_are_spread():
+    nodes = tuple(Endpoint(HOST, port) for port in range(3))
+    counts = Counter(Placement(nodes[0], nodes).node_of(HOST, f"client-{number}") for number in range(300))
+    assert min(counts.values()) > 60
+
+
+def test_a_gateway_that_does_not_answer_is_left_out(tmp_path: Path):
+    async def run() -> None:
+        # A socket that listens accepts connections, as that of a process that is stopped does.
+        silent = socket.create_server((HOST, 0))
+        stopped = Endpoint(*silent.getsockname())
+        async with gateway(tmp_path / "store", peers=(stopped,)) as served, raw_client(served) as client:
+            while len(served.broker.placement.alive()) > 1:
+                await asyncio.sleep(0.1)
+            answer = await client.call(3, 9, topics=[], allow_auto_topic_creation=False,
+                                       include_cluster_authorized_operations=False,
+                                       include_topic_authorized_operations=False)  # fmt: skip
+            assert [(broker.host, broker.port) for broker in answer.brokers] == [served.endpoint]
+            for number in range(20):
+                found = await client.call(10, 2, key=f"tx-{number}", key_type=1)
+                assert (found.host, found.port) == served.endpoint
+        silent.close()
+
+    asyncio.run(run())
