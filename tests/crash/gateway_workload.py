@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sparktxn import Consumer
@@ -158,7 +158,9 @@ class Workload:
 
         async def work() -> None:
             nonlocal number
-            producer = AIOKafkaProducer(bootstrap_servers=self.addresses, transactional_id=name, request_timeout_ms=5_000)
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self.addresses, transactional_id=name, request_timeout_ms=5_000
+            )
             async with asyncio.timeout(CALL_S):
                 await producer.start()
             try:
@@ -181,26 +183,31 @@ class Workload:
 
         await self._with_clients(work)
 
-    async def copy(self, name: str) -> None:
-        """Copy each committed record to the same partition of another topic, exactly once."""
+    async def copy(self, number: int) -> None:
+        """Copy each committed record of a partition to the same one of another topic, exactly once.
+
+        The transactional id belongs to the partition: aiokafka's transactions name no member of a group (KIP-447).
+        """
+        name = f"copier-{number}"
 
         async def work() -> None:
             consumer = AIOKafkaConsumer(
-                INPUT,
                 bootstrap_servers=self.addresses,
                 group_id=GROUP,
                 isolation_level="read_committed",
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
-                session_timeout_ms=6_000,
-                heartbeat_interval_ms=500,
                 request_timeout_ms=5_000,
             )
-            producer = AIOKafkaProducer(bootstrap_servers=self.addresses, transactional_id=name, request_timeout_ms=5_000)
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self.addresses, transactional_id=name, request_timeout_ms=5_000
+            )
             try:
                 async with asyncio.timeout(CALL_S):
+                    # First: what an earlier one has left open is aborted, and its offsets with it.
                     await producer.start()
                     await consumer.start()
+                consumer.assign([TopicPartition(INPUT, number)])
                 while not self.ending:
                     async with asyncio.timeout(CALL_S):
                         await self._copy_once(consumer, producer)
@@ -219,7 +226,6 @@ class Workload:
             for message in messages:
                 await producer.send(OUTPUT, message.value, partition=partition.partition)
         ends = {partition: messages[-1].offset + 1 for partition, messages in found.items()}
-        # Kafka's own member of the group: another one's offsets would move it back.
         await producer.send_offsets_to_transaction(ends, GROUP)
         await producer.commit_transaction()
         self.told.copies += sum(map(len, found.values()))
@@ -244,7 +250,10 @@ def committed_values(uri: str, options: dict[str, str], topic: str) -> list[list
         ):
             for message in consumer.consume(1_000, 0.5):
                 assert message.error() is None
-                partitions[message.partition()].append(message.value())
+                number, value = message.partition(), message.value()
+                assert number is not None
+                assert value is not None
+                partitions[number].append(value)
     finally:
         consumer.close()
     return partitions
@@ -264,12 +273,13 @@ def check(told: Told, written: list[list[bytes]], copied: list[list[bytes]] | No
         by_writer: dict[bytes, list[bytes]] = {}
         for value in values:
             by_writer.setdefault(value.partition(b"/")[0], []).append(value)
-        wrong += [f"the records of {writer!r} changed places" for writer, own in by_writer.items() if own != sorted(own)]
+        moved = [writer for writer, own in by_writer.items() if own != sorted(own)]
+        wrong += [f"the records of {writer!r} changed places" for writer in moved]
     if copied is not None:
         for number, (source, copies) in enumerate(zip(written, copied, strict=True)):
             if source != copies:
                 missing, more = Counter(source) - Counter(copies), Counter(copies) - Counter(source)
-                wrong.append(f"partition {number}: {dict(missing)} not copied, {dict(more)} too often, or in other order")
+                wrong.append(f"partition {number}: {missing} not copied, {more} too often, or in other order")
     return wrong
 
 
@@ -306,7 +316,7 @@ async def run(gateways: Gateways, blows: Blows, seed: int, drained: Callable[[],
     writers += [asyncio.create_task(workload.write_transactions(f"t{number}")) for number in range(2)]
     draining = Workload(gateways.addresses, seed)
     draining.told = workload.told
-    copiers = [asyncio.create_task(draining.copy(f"c{number}")) for number in range(2)]
+    copiers = [asyncio.create_task(draining.copy(number)) for number in range(PARTITIONS)]
     await strike(gateways, blows, seed)
     await asyncio.sleep(1)
     workload.ending = True
@@ -317,5 +327,3 @@ async def run(gateways: Gateways, blows: Blows, seed: int, drained: Callable[[],
     draining.ending = True
     await asyncio.gather(*copiers)
     return workload.told
-
-

@@ -74,7 +74,7 @@ class RawClient:
         size = int.from_bytes(await self.reader.readexactly(4))
         frame = await self.reader.readexactly(size)
         response = messages._payload("response", key, version)
-        header, start = entity_reader(response.__header_schema__)(frame, 0)
+        _, start = entity_reader(response.__header_schema__)(frame, 0)
         body, _ = entity_reader(response)(frame, start)
         return body
 

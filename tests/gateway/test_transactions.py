@@ -36,9 +36,13 @@ def at_two_gateways(folder: Path, case: Case, **settings: Any) -> None:
         with Store.open(str(uri), create=True) as store:
             store.create_topic("t", 2)
         # Other options make another log of the same store: what this gateway knows, the other one reads from the store.
-        async with gateway(uri, **settings) as one, gateway(uri.with_name("same"), **settings) as other:
-            async with raw_client(one) as first, raw_client(other) as second:
-                await case(first, second)
+        async with (
+            gateway(uri, **settings) as one,
+            gateway(uri.with_name("same"), **settings) as other,
+            raw_client(one) as first,
+            raw_client(other) as second,
+        ):
+            await case(first, second)
 
     (folder / "same").symlink_to(folder / "store", target_is_directory=True)
     asyncio.run(run())
