@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench sim interop clouds nightly fuzz mutate docs site lock coverage java clean
+.PHONY: help demo test check format bench sim interop clouds browser nightly fuzz mutate docs site lock coverage java chromium clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -30,8 +30,8 @@ demo: $(STAMP) java ## Runs the main job on real data: exactly-once through two 
 	@echo "installation took $$(cat $(STAMP)) s (once; not part of the demo's time)"
 	@$(PY) examples/flights_demo.py $(ARGS)
 
-test: $(STAMP) java ## Runs all tests but the nightly ones, and those of `make interop` and `make clouds`
-	@$(PY) -m pytest -m 'not nightly and not interop and not clouds' $(IN_WORKERS) $(ARGS)
+test: $(STAMP) java ## Runs all tests but the nightly ones, and those of `make interop`, `make clouds` and `make browser`
+	@$(PY) -m pytest -m 'not nightly and not interop and not clouds and not browser' $(IN_WORKERS) $(ARGS)
 
 check: $(STAMP) ## Lint, format, types, import layers and prose
 	@$(VENV)/bin/ruff check .
@@ -59,9 +59,13 @@ clouds: $(STAMP) ## Runs stores on emulators of Google Cloud Storage and Azure (
 	@$(PIP) --constraint .ci/constraints.txt --editable '.[gcs,azure]'
 	@$(PY) -m pytest -m 'clouds and not nightly' tests/stores tests/maintenance tests/crash $(ARGS)
 
+browser: chromium ## Runs the tests of the console's pages in Chromium (installs it once)
+	@$(PY) -m pytest -m browser tests/browser $(ARGS)
+
 nightly: $(STAMP) java ## Runs all that is long or random, in less than six hours: make nightly ARGS='--only crash' or '--resume'
 	@.ci/ensure-clouds
-	@$(PIP) --constraint .ci/constraints.txt --editable '.[fuzz,mutate,gcs,azure]'
+	@.ci/ensure-chromium
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[fuzz,mutate,gcs,azure,browser]'
 	@$(PY) -m tests.nightly $(ARGS)
 
 fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--seconds 600'
@@ -77,7 +81,9 @@ docs: $(STAMP) ## Writes the documents that are made from settings, from the tes
 	@$(PY) docs/generate_conformance.py
 	@$(PY) docs/generate_example.py
 
-site: ## Builds the documentation site in build/site, and checks its links and anchors
+site: chromium ## Takes and tests the console's pages in Chromium, and builds the documentation site in build/site
+	@$(PY) -m tests.browser.pictures docs/images
+	@$(PY) -m pytest -q -m browser tests/browser $(ARGS)
 	@.ci/ensure-site .venv-site
 	@.venv-site/bin/python site/stage.py build/site-pages
 	@cp site/mkdocs.yml build/mkdocs.yml
@@ -85,16 +91,20 @@ site: ## Builds the documentation site in build/site, and checks its links and a
 
 lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate,gcs,azure,site]'
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate,gcs,azure,site,browser]'
 	@{ head -1 .ci/constraints.txt; .venv-lock/bin/python -m pip freeze --exclude-editable; } >.ci/constraints.new
 	@mv .ci/constraints.new .ci/constraints.txt
 	@rm -rf .venv-lock
 
 coverage: $(STAMP) java ## Runs the tests and writes which lines and branches they reach, as coverage/index.html
-	@$(PY) -m pytest -m 'not nightly and not interop and not clouds' $(IN_WORKERS) --cov --cov-report=html:coverage --cov-report=term $(ARGS)
+	@$(PY) -m pytest -m 'not nightly and not interop and not clouds and not browser' $(IN_WORKERS) --cov --cov-report=html:coverage --cov-report=term $(ARGS)
 
 java:
 	@.ci/ensure-java
+
+chromium: $(STAMP) java
+	@.ci/ensure-chromium
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[browser]'
 
 clean: ## Removes the virtual environment and everything that was built
 	rm -rf $(VENV) .venv-* mutants build dist coverage .coverage* demo-output nightly-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \

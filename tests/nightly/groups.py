@@ -27,6 +27,8 @@ FIXES: Final = {
     "adlfs": "pip install 'sparktxn[azure]'",
     "fake-gcs-server": "fake-gcs-server: .ci/ensure-clouds",
     "azurite-blob": "Azurite: .ci/ensure-clouds",
+    "chromium": "Chromium: .ci/ensure-chromium",
+    "playwright": "pip install 'sparktxn[browser]'",
 }
 """What a group may need, and how to get it."""
 
@@ -72,12 +74,17 @@ _ENGINES: Final = tuple(
 
 GROUPS: Final = (
     _pytest(
-        "daily", 1_800, "not nightly and not interop and not clouds", *_IN_WORKERS, "tests", needs=("java", "weed")
+        "daily",
+        1_800,
+        "not nightly and not interop and not clouds and not browser",
+        *_IN_WORKERS,
+        "tests",
+        needs=("java", "weed"),
     ),
-    _pytest("edge", 1_200, "nightly", "tests/edge"),
+    _pytest("edge", 1_100, "nightly", "tests/edge"),
     _pytest(
         "rest",
-        1_200,
+        1_000,
         "nightly and not clouds",
         "tests",
         *(f"--ignore={path}" for path in _ALONE),
@@ -86,10 +93,11 @@ GROUPS: Final = (
     Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),
     Group("fuzz", 780, ("-m", "tests.fuzz", "--seconds", "600", "--seed", "{seed}"), ("atheris",)),
     Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
-    _pytest("crash", 3_000, "nightly and not moto and not seaweedfs and not clouds", "tests/crash"),
+    _pytest("crash", 2_800, "nightly and not moto and not seaweedfs and not clouds", "tests/crash"),
     _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
+    _pytest("browser", 500, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
     _pytest("kills", 5_400, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
     _pytest("clouds", 1_200, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
@@ -105,6 +113,8 @@ def _has(need: str) -> bool:
         return subprocess.run([ROOT / ".ci" / "ensure-java"], capture_output=True, check=False).returncode == 0
     if need == "weed":
         return bool(shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed"))
+    if need == "chromium":
+        return shutil.which(need) is not None
     if need in ("fake-gcs-server", "azurite-blob"):
         return installed(need) is not None
     return find_spec(need) is not None

@@ -1,0 +1,138 @@
+"""The console in Chromium: each page of each kind of store, in light and dark, wide and narrow, by keyboard alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import Site
+from tests.browser.served import axe_source, served
+from tests.browser.visited import opened
+from tests.world import World
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, ViewportSize
+
+pytestmark = pytest.mark.browser
+
+WIDE: ViewportSize = {"width": 1000, "height": 900}
+NARROW: ViewportSize = {"width": 400, "height": 800}
+OPEN_DETAILS = "document.querySelectorAll('details').forEach(one => { one.open = true; })"
+AXE = """
+async () => {
+  const found = await axe.run(document, {resultTypes: ["violations", "incomplete"]});
+  const why = node => node.any.concat(node.all).map(one => one.message).join("; ");
+  return found.violations.concat(found.incomplete).flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 160)} (${why(node)})`));
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Browser, site: Site, scheme: Any) -> None:
+    found: dict[str, str] = {}
+    axe = axe_source()
+    with opened(browser, site.address, color_scheme=scheme) as (page, _):
+        for target in site.pages:
+            page.goto(target)
+            page.evaluate(OPEN_DETAILS)
+            page.evaluate(axe)
+            for viewport in (WIDE, NARROW):
+                page.set_viewport_size(viewport)
+                for what in page.evaluate(AXE):
+                    found.setdefault(what, target)
+    assert found == {}
+
+
+@pytest.mark.parametrize("bypass_csp", [False, True], ids=["as it is", "without its policy"])
+def test_nothing_of_a_record_runs_and_no_other_host_is_asked(browser: Browser, site: Site, bypass_csp: bool) -> None:
+    """Escaping holds it alone, too, should a browser not know the policy."""
+    with opened(browser, site.address, bypass_csp=bypass_csp) as (page, noticed):
+        for target in site.pages:
+            page.goto(target)
+            assert page.locator("script, img, iframe, object, embed, [onerror], [onload]").count() == 0, target
+            assert noticed.events == [], target
+
+
+def test_no_page_is_wider_than_its_window(browser: Browser, site: Site) -> None:
+    found = {}
+    with opened(browser, site.address) as (page, _):
+        for target in site.pages:
+            page.goto(target)
+            page.evaluate(OPEN_DETAILS)
+            for width in (320, 400, 640, 1000, 1800):
+                page.set_viewport_size({"width": width, "height": 800})
+                wide = page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+                if wide > width:
+                    found[target, width] = wide
+    assert found == {}
+
+
+CONTROLS = """
+() => {
+  const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex]")];
+  window.controls = all.filter(one => one.checkVisibility());
+  return window.controls.map(one => one.outerHTML.slice(0, 120));
+}
+"""
+FOCUSED = """
+() => {
+  const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+  return {
+    at: window.controls.indexOf(one),
+    outlined: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+    seen: box.width > 0 && box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight,
+  };
+}
+"""
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_keyboard_reaches_all_and_shows_where_it_is(browser: Browser, site: Site, viewport: Any) -> None:
+    """Also without scripts."""
+    wrong = {}
+    with opened(browser, site.address, viewport=viewport, java_script_enabled=False) as (page, _):
+        for target in site.pages:
+            page.goto(target)
+            found = _tabbed(page)
+            if found:
+                wrong[target] = found
+    assert wrong == {}
+
+
+def _tabbed(page: Page) -> list[str]:
+    """Return what is wrong once each control had its turn, in the order in which they stand."""
+    controls = page.evaluate(CONTROLS)
+    wrong = []
+    for number, control in enumerate(controls):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        if focused != {"at": number, "outlined": True, "seen": True}:
+            wrong.append(f"{control}: {focused}")
+    return wrong
+
+
+def test_a_person_without_scripts_finds_a_record(browser: Browser, busy: World) -> None:
+    with (
+        served(busy.store, token="of-sixteen-signs-") as address,
+        opened(browser, address, java_script_enabled=False) as (page, noticed),
+    ):
+        page.goto("/")
+        page.get_by_label("Token").fill("of-sixteen-signs-")
+        page.get_by_role("button", name="Open").click()
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Topics").click()
+        page.get_by_label("Name has").fill("si")
+        page.get_by_role("button", name="Find").click()
+        page.get_by_role("link", name="six", exact=True).click()
+        page.get_by_label("As it was at entry").focus()
+        page.keyboard.press("Home")
+        page.get_by_role("button", name="Show").click()
+        assert page.get_by_role("link", name="back to now").is_visible()
+        page.get_by_role("link", name="Records").click()
+        page.get_by_label("Key is").fill("key-5")
+        page.get_by_label("As of entry").fill("")
+        page.get_by_role("button", name="Show").click()
+        page.get_by_role("row").nth(1).get_by_role("rowheader").get_by_role("link").click()
+        assert page.get_by_text('"n":').is_visible()
+        assert noticed.events == []
