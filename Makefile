@@ -88,6 +88,7 @@ site: chromium ## Takes and tests the console's pages in Chromium, and builds th
 	@.venv-site/bin/python site/stage.py build/site-pages
 	@cp site/mkdocs.yml build/mkdocs.yml
 	@.venv-site/bin/zensical build --strict --config-file build/mkdocs.yml
+	@.venv-site/bin/python site/versions.py build/site-built build/site
 
 lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no

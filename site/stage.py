@@ -77,6 +77,7 @@ def staged(folder: Path) -> None:
     for image in (ROOT / "docs" / "images").glob("*"):
         _write_bytes(folder / image.relative_to(ROOT), image.read_bytes())
     _write(folder / "docs/adr/README.md", _decisions())
+    _write(folder / "assets/site.css", (ROOT / "site" / "site.css").read_text())
     _write(folder / "index.md", (ROOT / "site" / "index.md").read_text())
     for name, (title, modules) in REFERENCE.items():
         shown = [

@@ -46,7 +46,7 @@ PAGES: Final = MappingProxyType(
 """The page of each picture: every page of the console."""
 
 WIDTH: Final = 1000
-HEIGHT_MAX: Final = 1100
+HEIGHT_MAX: Final = 960
 _COLOURS: Final = 255
 
 
