@@ -22,6 +22,7 @@ from sparktxn.log.log import Log
 from sparktxn.stage import newcolumns
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.topics import check_new_name
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import TopicState
 
 __all__ = [
@@ -124,7 +125,8 @@ def create_partitions(log: Log, new: NewPartitions, *, validate_only: bool) -> N
     topic = changeable_topic(log, new.topic)
     if not topic.partition_count < new.new_total_count <= PARTITION_COUNT_MAX:
         reason = (
-            f"topic {new.topic!r} has {topic.partition_count} partitions: expected a count above that and up to "
+            f"topic {new.topic!r} has {counted(topic.partition_count, 'partition')}: expected a count above "
+            "that and up to "
             f"{PARTITION_COUNT_MAX}, not {new.new_total_count}"
         )
         raise refusal(ErrorCode.INVALID_PARTITIONS, reason)

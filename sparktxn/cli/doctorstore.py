@@ -17,6 +17,7 @@ from sparktxn.log.write.storeclock import rounding_ms
 from sparktxn.objectstore.contract import FolderStore, ObjectStore, PutOutcome
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, Ids
+from sparktxn.values.counted import counted
 from sparktxn.values.quantities import duration_text
 
 __all__ = ["FAILED", "OK", "WARNING", "Check", "examine"]
@@ -208,7 +209,9 @@ class _Examination:
         self._objects.delete(made)
         left = [name for name in made if self._objects.get(name) is not None]
         if left:
-            return Check("delete", WARNING, f"{len(left)} deleted objects are still read", _UNSTABLE)
+            return Check(
+                "delete", WARNING, f"still read after it was deleted: {counted(len(left), 'object')}", _UNSTABLE
+            )
         if isinstance(self._objects, FolderStore):
             self._objects.remove_folders([names.CLOCKS, names.ENTRIES])
         return Check("delete", OK, "what is deleted is gone")
@@ -228,7 +231,7 @@ def _requests(scheme: str) -> Check:
     whose, prices = _PRICES[scheme]
 
     def priced(requests: Mapping[str, int]) -> str:
-        counts = " and ".join(f"{count:,} {verb}s" for verb, count in requests.items() if count)
+        counts = " and ".join(counted(count, verb, f"{count:,}") for verb, count in requests.items() if count)
         dollars = sum(count * prices[verb] for verb, count in requests.items()) / 1_000_000
         return f"{counts} ({dollars:.2f} USD)"
 

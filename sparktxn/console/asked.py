@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sparktxn.config.times import absolute_ms, parse_time
 from sparktxn.errors import ConfigurationError
+from sparktxn.values.counted import counted
 
 __all__ = ["Asked", "Hidden", "NotFound", "Refused", "WrongRequest"]
 
@@ -48,7 +49,7 @@ class Asked:
         """Return a text of a sane length."""
         value = self._given.get(name, default)
         if len(value) > _TEXT_MAX:
-            raise WrongRequest(f"{name} has {len(value)} characters: expected at most {_TEXT_MAX}")
+            raise WrongRequest(f"{name} has {counted(len(value), 'character')}: expected at most {_TEXT_MAX}")
         return value
 
     def entered(self, name: str) -> str:

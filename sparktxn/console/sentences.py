@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sparktxn.console.shown import duration, number, size
 from sparktxn.format import commands as c
+from sparktxn.values.counted import counted
 
 __all__ = ["sentence", "sentences"]
 
@@ -67,7 +68,7 @@ def _of(command: Any) -> str:
 
 
 def _many(count: int, thing: str) -> str:
-    return f"{number(count)} {thing}" if count == 1 else f"{number(count)} {thing}s"
+    return counted(count, thing, number(count))
 
 
 def _are(count: int, thing: str) -> str:
@@ -180,7 +181,7 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     ),
     c.CancelIntent: lambda e, n: f"intent {e.intent_id} is cancelled by its owner",
     c.PrepareHalf: lambda e, n: (
-        f"{_half(e)} is stored: {number(sum(one.record_count for one in e.segments))} messages wait for its end"
+        f"{_half(e)} is stored: {_many(sum(one.record_count for one in e.segments), 'message')} in wait of its end"
     ),
     c.CheckHalf: lambda e, n: f"{_half(e)} is checked, after {_many(e.checks, 'check')}",
     c.EndHalf: lambda e, n: (

@@ -12,6 +12,7 @@ from sparktxn.process.listening import is_loopback
 from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 
 __all__ = ["check_access", "serve"]
 
@@ -24,7 +25,8 @@ def check_access(host: str, token: str | None) -> None:
     """
     if token is not None and len(arguments.text("token", token, secret=True)) < TOKEN_CHARACTERS_MIN:
         raise ConfigurationError(
-            f"the token has {len(token)} characters: expected at least {TOKEN_CHARACTERS_MIN}, such as the output of "
+            f"the token has {counted(len(token), 'character')}: expected at least {TOKEN_CHARACTERS_MIN}, "
+            "such as the output of "
             f"openssl rand -hex 16"
         )
     if token is None and not is_loopback(host):

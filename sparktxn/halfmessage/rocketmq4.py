@@ -20,6 +20,7 @@ from sparktxn.process.events import log_event
 from sparktxn.process.fork import NoCopies
 from sparktxn.values import arguments
 from sparktxn.values.arguments import Checked
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import HalfState
 
 __all__ = [
@@ -139,7 +140,7 @@ class Message(Checked):
         return self.properties.get(arguments.text("name", name))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(topic={self.topic!r}, keys={self.keys!r}, {len(self.body)} bytes)"
+        return f"{type(self).__name__}(topic={self.topic!r}, keys={self.keys!r}, {counted(len(self.body), 'byte')})"
 
 
 class MessageExt(Message):

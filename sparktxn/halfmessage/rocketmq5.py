@@ -42,6 +42,7 @@ from sparktxn.process.dropped import give_back_later
 from sparktxn.process.fork import NoCopies
 from sparktxn.values import arguments
 from sparktxn.values.arguments import Checked
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import HalfSegment, HalfState
 
 __all__ = [
@@ -217,7 +218,7 @@ class Message(Checked):
         self.properties = {**self.properties, name: value}
 
     def __repr__(self) -> str:
-        return f"Message(topic={self.topic!r}, message_id={self.message_id!r}, {len(self.body)} bytes)"
+        return f"Message(topic={self.topic!r}, message_id={self.message_id!r}, {counted(len(self.body), 'byte')})"
 
 
 def _shown(record: MessageRecord, half: HalfState) -> Message:

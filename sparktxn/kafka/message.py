@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr
 
 from sparktxn.errors import KafkaError
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import Int64, Natural
 
@@ -210,7 +211,7 @@ class Message(metaclass=_MessageType):
 def _shown(content: object) -> str:
     """Return how long `content` is, or its type if a deserializer has made it."""
     if isinstance(content, bytes):
-        return f"{len(content)} bytes"
+        return counted(len(content), "byte")
     return "None" if content is None else type(content).__name__
 
 

@@ -24,6 +24,7 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, SystemClock
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 
 __all__ = [
     "CRC32C",
@@ -157,7 +158,7 @@ def copy_objects(source: ObjectStore, target: ObjectStore, clock: Clock, task: C
 def problem_of(data: bytes, each: ObjectToCopy) -> str:
     """Return what is wrong with an object's bytes; "" if nothing is."""
     if 0 <= each.size_bytes != len(data):
-        return f"it has {len(data)} bytes, expected {each.size_bytes}"
+        return f"it has {counted(len(data), 'byte')}, expected {each.size_bytes}"
     try:
         found = _proof(data, each)
     except (DamagedObject, FormatVersionError) as damaged:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.clock import is_time_up
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 
 __all__ = ["TASKS_PER_RUN", "all_results", "in_other_processes", "waves"]
 
@@ -76,6 +77,7 @@ def all_results(returned: object, kind: type[Result], tasks: int) -> list[Result
     found = arguments.items("what run returns", returned, kind)
     if len(found) != tasks:
         raise ConfigurationError(
-            f"what run returns are {len(found)} results: expected {tasks}, one for each task that it was given"
+            f"what run returns are {counted(len(found), 'result')}: expected {tasks}, one for each task "
+            "that it was given"
         )
     return found

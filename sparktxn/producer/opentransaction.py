@@ -33,6 +33,7 @@ from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.stage.pendingsegment import PendingSegment, purged
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
+from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
@@ -227,7 +228,7 @@ class OpenTransaction:
         """
         dropped = self.outbox.dropped_records
         if dropped:
-            reason = f"{dropped} records of the transaction were dropped, as their delivery reports say: abort it"
+            reason = f"the transaction has lost {counted(dropped, 'record')}, as delivery reports say: abort it"
             raise CommandRefused(ErrorCode.LOCAL_INCONSISTENT, reason)
 
     def _send_end(self, segments: list[PendingSegment]) -> None:

@@ -11,6 +11,7 @@ from sparktxn.format.segment import checksum
 from sparktxn.log.follow.inlinerecords import fetch_inline
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import missing_object
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import SegmentRef
 
 __all__ = ["NamedSegment", "check_bytes", "fetch_each", "fetch_segment", "fetch_segments"]
@@ -99,6 +100,6 @@ def check_bytes(named: NamedSegment, data: bytes, *, check_checksums: bool = Tru
     """
     segment = named.segment
     if len(data) != segment.size_bytes:
-        raise DamagedObject(named.name, f"it has {len(data)} bytes, expected {segment.size_bytes}")
+        raise DamagedObject(named.name, f"it has {counted(len(data), 'byte')}, expected {segment.size_bytes}")
     if check_checksums and (found := checksum(data)) != segment.checksum:
         raise DamagedObject(named.name, f"its checksum is {found}, expected {segment.checksum}")

@@ -18,6 +18,7 @@ from sparktxn.stage.recordsizes import pairs_of
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.values import arguments
 from sparktxn.values.arguments import TIMESTAMP_MS_MAX
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import TopicState
 
 __all__ = [
@@ -98,7 +99,7 @@ def slices(table: pa.Table) -> Iterator[pa.Table]:
     if not table.num_columns:
         if table.num_rows:
             raise ConfigurationError(
-                f"{table.num_rows} rows have no columns: expected at least one column of the topic"
+                f"no columns in {counted(table.num_rows, 'row')}: expected at least one column of the topic"
             )
         yield table
         return

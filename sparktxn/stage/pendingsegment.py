@@ -27,6 +27,7 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import inline_segment, may_be_carried, upload_segment
+from sparktxn.values.counted import counted
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -241,7 +242,10 @@ class PendingSegment:
 
     def describe(self) -> str:
         """Return the segment in an error's words."""
-        return f"a segment of {self.record_count} records for topic {self.topic.name!r}, partition {self.partition}"
+        return (
+            f"a segment of {counted(self.record_count, 'record')} for topic {self.topic.name!r}, partition "
+            f"{self.partition}"
+        )
 
     def _upload(self) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, Ids, SystemClock
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn.values.counted import counted
 
 __all__ = [
     "INLINE_LIST_BYTES_MAX",
@@ -81,7 +82,8 @@ def upload_segment(
     if len(data) > OBJECT_SIZE_MAX:
         raise CommandRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a segment of {table.num_rows} records for topic {topic.name!r} has {len(data)} bytes: expected at most "
+            f"a segment of {counted(table.num_rows, 'record')} for topic {topic.name!r} has {len(data)} "
+            "bytes: expected at most "
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
     range_ms = _timestamps_in_log(topic, table, timestamps_ms)

@@ -29,6 +29,7 @@ from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAM
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.state.settings import half_rejection
 from sparktxn.state.transactions.partitions import check_born, inline_problem, segment_problem
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import (
     HalfDue,
     HalfOutcome,
@@ -167,7 +168,8 @@ def check_half(delta: Delta, command: CheckHalf, context: Context) -> CommandRes
     if command.checks != half.checks or not command.checker:
         return Refusal(
             ErrorCode.INVALID_TXN_STATE,
-            f"{named} has been checked {half.checks} times, not {command.checks}: another checker has claimed this one",
+            f"{named} has been checked {counted(half.checks, 'time')}, not {command.checks}: another "
+            "checker has claimed this one",
         )
     if refusal := _check_wait(named, command.wait_ms):
         return refusal
@@ -210,7 +212,7 @@ def discard_half(delta: Delta, command: DiscardHalf, context: Context) -> Comman
     if command.checks != half.checks:
         return Refusal(
             ErrorCode.INVALID_TXN_STATE,
-            f"{_named(command)} has been checked {half.checks} times, not {command.checks}: read it again",
+            f"{_named(command)} has been checked {counted(half.checks, 'time')}, not {command.checks}: read it again",
         )
     _remove_due(delta, half)
     delta.put(replace(half, discarded_entry=context.entry))
@@ -288,7 +290,8 @@ def _named(command: Any) -> str:
 
 def _discarded(half: HalfState) -> str:
     return (
-        f"was discarded after {half.checks} checks: an administrator may resume or delete it; nothing of it took effect"
+        f"was discarded after {counted(half.checks, 'check')}: an administrator may resume or delete it; "
+        "nothing of it took effect"
     )
 
 

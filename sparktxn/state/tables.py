@@ -17,6 +17,7 @@ from sparktxn.format.newer import TABLES
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import TABLE_FORMATS, unpublishable
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import (
     KeptVersion,
     PartitionSegments,
@@ -130,7 +131,7 @@ def _outdated(
     if wanted.column_count != len(topic.schema or ()):
         return refusal(f"has {len(topic.schema or ())} declared columns, not {wanted.column_count}")
     if len(wanted.log_starts) != topic.partition_count:
-        return refusal(f"has {topic.partition_count} partitions, not {len(wanted.log_starts)}")
+        return refusal(f"has {counted(topic.partition_count, 'partition')}, not {len(wanted.log_starts)}")
     for partition, start in enumerate(wanted.log_starts):
         state: PartitionState = delta.get(("partition", topic.topic_id, partition))
         if state.log_start_offset != start:

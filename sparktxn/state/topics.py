@@ -27,6 +27,7 @@ from sparktxn.state.internal import colliding_name, collision_key, refuse_change
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import changed, check_values, unpublishable
+from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
@@ -158,7 +159,8 @@ def create_partitions(delta: Delta, command: CreatePartitions, context: Context)
     if not topic.partition_count < command.partition_count <= PARTITION_COUNT_MAX:
         return Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {command.name!r} has {topic.partition_count} partitions: expected a count above that and up to "
+            f"topic {command.name!r} has {counted(topic.partition_count, 'partition')}: expected a count "
+            "above that and up to "
             f"{PARTITION_COUNT_MAX}, not {command.partition_count}",
         )
     _add_partitions(delta, topic.topic_id, topic.partition_count, command.partition_count)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from sparktxn.transfer.exactvalues import WrongLine, shown
+from sparktxn.values.counted import counted
 
 __all__ = ["CsvRows", "csv_rows"]
 
@@ -184,7 +185,9 @@ def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
             values = _values(record) if record or is_single else [b""] * len(names)
             if len(values) != len(names):
                 raise WrongLine(
-                    line, f"the record has {len(values)} values, and the first line {len(names)} names of columns"
+                    line,
+                    f"the record has {counted(len(values), 'value')}, and the first line "
+                    f"{counted(len(names), 'name')} of columns",
                 ) from None
             for name, value in zip(names, values, strict=True):
                 try:

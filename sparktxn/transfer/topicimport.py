@@ -21,6 +21,7 @@ from sparktxn.process.clock import Clock, Deadline
 from sparktxn.store import SinkCommit, Store
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 
 __all__ = ["KafkaConsumer", "TopicImportReport", "import_topic"]
 
@@ -226,7 +227,8 @@ class _Importing:
         numbers = source.partitions()
         if numbers[-1] >= topic.partition_count:
             raise ConfigurationError(
-                f"the source's topic {source.topic!r} has {numbers[-1] + 1} partitions, and {self._topic!r} has "
+                f"the source's topic {source.topic!r} has {counted(numbers[-1] + 1, 'partition')}, and "
+                f"{self._topic!r} has "
                 f"{topic.partition_count}: txnlog topics alter {self._topic} --partitions {numbers[-1] + 1}"
             )
         # The batch first: if another process commits in between, the number is taken, and this one is refused.

@@ -217,7 +217,7 @@ def test_a_good_store_has_no_finding_and_keeps_nothing(folder: Path) -> None:
     assert {row["result"] for row in rows} == {"ok"}
     assert [row["check"] for row in rows][:2] == ["versions", "write"]
     (about,) = (row for row in rows if row["check"] == "store")
-    assert about["found"].endswith("it has 1 topics")
+    assert about["found"].endswith("it has 1 topic")
     assert {path for path in (folder / "store").rglob("*") if path.is_file()} == before
     assert ok("doctor").lines[0].split() == ["check", "result", "found", "fix"]
 

@@ -72,7 +72,7 @@ def test_a_group_with_members_shows_them_and_stays() -> None:
             for apply in ([], ["--apply"]):
                 done = txnlog("groups", *words, *apply)
                 assert (done.code, done.text) == (1, "")
-                assert "has 1 members: stop its consumers first" in done.err
+                assert "has 1 member: stop its consumers first" in done.err
 
 
 def test_a_group_is_deleted_when_it_is_meant() -> None:

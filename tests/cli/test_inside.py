@@ -194,7 +194,7 @@ class TestFiles:
         ok("produce", "-t", "arrows", stdin=b"2\n")
         done = ok("files", "orders", "arrows", "--paths")
         assert [Path(line).suffix for line in done.lines] == [".parquet"]
-        assert done.err.startswith("1 files are left out: they are not whole")
+        assert done.err.startswith("1 file left out, not being whole")
 
     def test_open_and_aborted_files_are_no_part_of_it(self) -> None:
         producer = open_transaction("open")

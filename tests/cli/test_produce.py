@@ -100,7 +100,7 @@ def test_records_that_are_still_waiting_are_an_error(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Producer, "flush", lambda *_: 3)
     done = txnlog("produce", "-t", "orders", "--timeout", "5", stdin=b"1\n")
     assert done.code == 1
-    assert done.err == "txnlog: 3 records were not stored within 5 s: write them again, or use --timeout\n"
+    assert done.err == "txnlog: 3 records not stored within 5 s: write them again, or use --timeout\n"
 
 
 def test_a_full_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

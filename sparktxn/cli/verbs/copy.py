@@ -15,6 +15,7 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.config.store import StoreOptions
 from sparktxn.maintenance import copy_store
+from sparktxn.values.counted import counted
 
 __all__ = ["app"]
 
@@ -57,7 +58,8 @@ def copy(
     A target of the same kind as the source (s3 and s3) gets the settings of the source, where it has none of its own.
     """
     if len(addresses) > _ADDRESSES_MAX:
-        raise WrongUsage(f"{len(addresses)} addresses are given: expected the target, or the source and the target")
+        given = counted(len(addresses), "address")
+        raise WrongUsage(f"{given} given: expected the target, or the source and the target")
     target = addresses[-1]
     if len(addresses) == _ADDRESSES_MAX:
         session.given = session.given.joined(type(session.given)(store=addresses[0]))

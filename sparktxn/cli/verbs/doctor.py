@@ -18,6 +18,7 @@ from sparktxn.cli.verb import option, verb
 from sparktxn.errors import StoreError, StoreNotFound
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store.registry import objects_of
+from sparktxn.values.counted import counted
 
 __all__ = ["app"]
 
@@ -48,7 +49,7 @@ def doctor(
     session.out.rows((check._asdict() for check in checks), none="")
     failed = [check for check in checks if check.result == WRONG]
     if failed:
-        session.out.remark(f"{len(failed)} checks failed: this store or machine must not be used as it is")
+        session.out.remark(f"{counted(len(failed), 'check')} failed: this store or machine must not be used as it is")
         raise typer.Exit(FAILED)
 
 
@@ -64,7 +65,7 @@ def _checks(session: Session, spark: str | None) -> Iterator[Check]:
     except StoreError as error:
         yield Check("store", WRONG, str(error), "txnlog verify says what else is wrong")
     else:
-        yield Check("store", OK, f"its log ends at entry {view.entry}, and it has {len(view.topics)} topics")
+        yield Check("store", OK, f"its log ends at entry {view.entry}, and it has {counted(len(view.topics), 'topic')}")
     machine = list(examine_spark())
     yield from machine
     if spark is not None and not machine:

@@ -19,6 +19,7 @@ from sparktxn.scan.columns import known_columns
 from sparktxn.scan.conditions import Condition
 from sparktxn.scan.conditiontext import parse_conditions, typed_conditions
 from sparktxn.transfer import export_topic
+from sparktxn.values.counted import counted
 
 __all__ = ["app"]
 
@@ -81,7 +82,7 @@ def export(
             order=order.value,
             entry=entry,
             timestamp_ms=None if time is None else time_ms("--time", time, SystemClock().wall_ms()),
-            on_progress=lambda records: shown(f"export: {records} records …"),
+            on_progress=lambda records: shown(f"export: {counted(records, 'record')} …"),
         )
     session.out.row(msgspec.to_builtins(report))
 

@@ -12,6 +12,7 @@ from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.process.clock import SystemClock
+from sparktxn.values.counted import counted
 
 __all__ = ["app"]
 
@@ -56,4 +57,6 @@ def files(
             session.out.line(file.path)
     left = sum(not file.is_whole for file in found)
     if left:
-        session.out.remark(f"{left} files are left out: they are not whole, txnlog files without --paths shows them")
+        session.out.remark(
+            f"{counted(left, 'file')} left out, not being whole: txnlog files without --paths shows them"
+        )

@@ -18,6 +18,7 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.errors import StoreNotFound
 from sparktxn.store import Store
 from sparktxn.transfer import TopicImportReport, import_files, import_from_store, import_topic
+from sparktxn.values.counted import counted
 
 __all__ = ["app"]
 
@@ -188,7 +189,7 @@ def _import_from_kafka(
                 topic_partition=client.TopicPartition,
                 accept_loss=accept_loss,
                 dry_run=not apply,
-                on_progress=lambda records: shown(f"import: {records} records …"),
+                on_progress=lambda records: shown(f"import: {counted(records, 'record')} …"),
             )
     finally:
         consumer.close()
@@ -225,7 +226,7 @@ def _import_files(
         if file not in begun[-1:]:
             done_bytes += Path(begun[-1]).stat().st_size if begun else 0
             begun.append(file)
-        meter.at(done_bytes, f", {records} records of {file}")
+        meter.at(done_bytes, f", {counted(records, 'record')} of {file}")
 
     with session.out.measured("import: reading files", store.log.clock) as meter:
         meter.begin(sum(_size_bytes(path) for path in files))
@@ -285,7 +286,7 @@ def _import_from_store(
             source_topic,
             entry=entry,
             dry_run=not apply,
-            on_progress=lambda records: shown(f"import: {records} records …"),
+            on_progress=lambda records: shown(f"import: {counted(records, 'record')} …"),
             timeout_s=session.job_timeout_s,
         )
     session.out.row(msgspec.to_builtins(report))

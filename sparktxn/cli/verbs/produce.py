@@ -23,6 +23,7 @@ from sparktxn.producer import Producer
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.jsonrows import JsonRows, some_lines
+from sparktxn.values.counted import counted
 
 __all__ = ["app"]
 
@@ -108,7 +109,7 @@ def produce(
     if session.out.json:
         session.out.row(row)
     else:
-        session.out.remark(f"wrote {writer.count} records to topic {topic}")
+        session.out.remark(f"wrote {counted(writer.count, 'record')} to topic {topic}")
 
 
 class _Writer:
@@ -163,7 +164,9 @@ class _Writer:
         left = self.producer.flush(self._timeout_s)
         self._check()
         if left:
-            reason = f"{left} records were not stored within {self._timeout_s:g} s: write them again, or use --timeout"
+            reason = (
+                f"{counted(left, 'record')} not stored within {self._timeout_s:g} s: write them again, or use --timeout"
+            )
             raise KafkaException(KafkaError(ErrorCode.LOCAL_TIMED_OUT, reason))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:

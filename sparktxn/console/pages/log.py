@@ -15,6 +15,7 @@ from sparktxn.format import names
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
+from sparktxn.values.counted import counted
 
 __all__ = ["entry", "log", "raw_entry"]
 
@@ -136,5 +137,5 @@ def _carried(data: Any) -> str | None:
     if not data:
         return None
     if isinstance(data, bytes):
-        return f"the records, {len(data)} bytes"
-    return f"{len(data)} segments in {sum(map(len, data.values()))} bytes"
+        return f"the records, {counted(len(data), 'byte')}"
+    return f"{counted(len(data), 'segment')} in {counted(sum(map(len, data.values())), 'byte')}"

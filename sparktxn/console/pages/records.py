@@ -10,6 +10,7 @@ from sparktxn.console.shown import bytes_text, record_bytes, visible
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import reserved_name
+from sparktxn.values.counted import counted
 
 __all__ = ["record", "records", "value_of"]
 
@@ -126,7 +127,7 @@ def _typed(source: Source, value: Any, most: int) -> Any:
 def _shown(source: Source, data: bytes | None, form: str, most: int) -> dict[str, Any]:
     """Return bytes for JSON, and as `shown` for the page."""
     if source.hide_values and data is not None:
-        return {"length": len(data), "shown": f"{_HIDDEN}, {len(data)} bytes"}
+        return {"length": len(data), "shown": f"{_HIDDEN}, {counted(len(data), 'byte')}"}
     found = record_bytes(data, most)
     if data is None:
         return found | {"shown": "null"}

@@ -19,6 +19,7 @@ from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.keep.fileparts import committed_from, joined, joined_rows
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
 __all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
@@ -260,12 +261,12 @@ def _manifest(run: ManifestRef, name: str, data: bytes, *, by_segment: bool) -> 
         rows = manifest_rows(data, name)
         segments, count = joined_rows(rows), rows.num_rows
     if count != run.segment_count:
-        raise DamagedObject(name, f"it names {count} segments, expected {run.segment_count}")
+        raise DamagedObject(name, f"it names {counted(count, 'segment')}, expected {run.segment_count}")
     return segments
 
 
 def _index(run: ManifestRef, name: str, data: bytes) -> tuple[AbortedTransaction, ...]:
     transactions = decode_transaction_index(data, name)
     if len(transactions) != run.aborted_count:
-        raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
+        raise DamagedObject(name, f"it holds {counted(len(transactions), 'transaction')}, expected {run.aborted_count}")
     return transactions

@@ -19,6 +19,7 @@ from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.state.transactions.producers import SEQUENCE_MAX, next_sequence
+from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
 
@@ -216,7 +217,7 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
     """Return what is wrong with an object that holds `segments`."""
     segment = segments[0]
     if len(data) != segment.size_bytes:
-        return Problem(segment.name, f"it has {len(data)} bytes, expected {segment.size_bytes}", RESTORE)
+        return Problem(segment.name, f"it has {counted(len(data), 'byte')}, expected {segment.size_bytes}", RESTORE)
     if (found := checksum(data)) != segment.checksum:
         return Problem(segment.name, f"its checksum is {found}, expected {segment.checksum}", RESTORE)
     column = offset_column(schema)

@@ -55,6 +55,7 @@ from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     HalfState,
@@ -391,7 +392,7 @@ class _Verification:
             wanted.discard((where, rest))
             file = marks.segments.get(where, {}).get(rest)
             if file is not None and file.size_bytes not in (UNKNOWN_SIZE, info.size_bytes):
-                self._differs[info.name] = f"it has {info.size_bytes} bytes, expected {file.size_bytes}"
+                self._differs[info.name] = f"it has {counted(info.size_bytes, 'byte')}, expected {file.size_bytes}"
             if not _is_named(marks, where, rest):
                 self._found.unreferenced += 1
                 self._found.unreferenced_bytes += info.size_bytes

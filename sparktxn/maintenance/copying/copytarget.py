@@ -19,6 +19,7 @@ from sparktxn.maintenance.copyobjects import CopyTask, ObjectToCopy, copy_object
 from sparktxn.maintenance.overtaken import Overtaken
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored, replace_hint
+from sparktxn.values.counted import counted
 
 __all__ = ["FOLDERS", "CopyReport", "CopyTarget", "OnBytes", "OnProgress", "check_apart"]
 
@@ -125,7 +126,8 @@ class CopyTarget:
         """
         if store is None and sizes:
             raise ConfigurationError(
-                f"the target {self.objects.uri!r} holds {len(sizes)} objects of a store, such as {min(sizes)!r}, and "
+                f"the target {self.objects.uri!r} holds {counted(len(sizes), 'object')} of a store, such as "
+                f"{min(sizes)!r}, and "
                 "no document of one: expected an empty root"
             )
         for name in sizes:

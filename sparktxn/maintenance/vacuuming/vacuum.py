@@ -39,6 +39,7 @@ from sparktxn.process.clock import in_time
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
 from sparktxn.values import arguments
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import StoreState, TableState
 
 __all__ = ["VacuumReport", "vacuum"]
@@ -293,7 +294,8 @@ class _Round:
         for name, entry in marks.needed.items():
             raise DamagedObject(
                 name,
-                f"the checkpoint after entry {entry} names it and it does not exist, nor do {len(marks.needed) - 1} "
-                "others: nothing was deleted; restore them from a copy of the store",
+                f"the checkpoint after entry {entry} names it and it does not exist, and "
+                f"{counted(len(marks.needed) - 1, 'other')} "
+                "like it: nothing was deleted; restore them from a copy of the store",
             )
         return garbage, placed

@@ -25,6 +25,7 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups.assignors import ASSIGNORS
 from sparktxn.state.groups.reconciliation import Roster
 from sparktxn.state.requests import remember, remembered
+from sparktxn.values.counted import counted
 from sparktxn.values.structs import MemberState
 
 __all__ = ["expire_member", "join_group", "leave_group", "release_partitions", "update_member"]
@@ -57,7 +58,7 @@ def join_group(delta: Delta, command: JoinGroup, context: Context) -> CommandRes
     if member is None and holder is None and len(roster.members) >= limits.GROUP_MEMBERS_MAX:
         return Refusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"group {command.group_id!r} has {len(roster.members)} members, and takes no more",
+            f"group {command.group_id!r} has {counted(len(roster.members), 'member')}, and takes no more",
         )
     _admit(roster, member, holder, command, context)
     return remember(delta, context, command.request_id, CommandResult())

@@ -149,7 +149,7 @@ def test_rows_without_columns_are_refused_and_never_counted(count: int) -> None:
     for rows in (table, pa.record_batch({"x": range(count)}).select([]), pa.RecordBatchReader.from_stream(table)):
         stager = open_stager(ScriptedStore(), stage_topic(schema=columns), default_topic="t")
         if count:
-            with pytest.raises(ConfigurationError, match=f"{count} rows have no columns"):
+            with pytest.raises(ConfigurationError, match=f"no columns in {count} row"):
                 stager.write(rows)
         else:
             stager.write(rows)
