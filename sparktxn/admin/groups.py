@@ -24,6 +24,7 @@ from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
@@ -268,7 +269,7 @@ def check_without_members(group_id: str, member_count: int) -> None:
         KafkaException: ``NON_EMPTY_GROUP``.
     """
     if member_count:
-        raise refusal(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has {member_count} members")
+        raise refusal(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has {counted(member_count, 'member')}")
 
 
 def delete_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:

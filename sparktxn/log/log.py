@@ -216,8 +216,8 @@ class Log(Known):
     ) -> ReadView:
         """Return the named topics (None: all) at the log's end, `entry`, or the last entry not after `timestamp_ms`.
 
-        The transactions that hold back its readers are watched, and aborted once their time-outs have passed. A caller
-        that waits for their records only asks for the next view.
+        Transactions that hold back readers of the log's end are watched, and aborted once their time-outs have passed:
+        a caller that waits for their records only asks for the next view. A view of the past waits for none.
 
         Raises:
             CommandRefused: a topic does not exist there (UNKNOWN_TOPIC_OR_PARTITION), or `entry` is not in the log yet.
@@ -226,7 +226,8 @@ class Log(Known):
         """
         view = self._viewer.view(topics, entry, timestamp_ms)
         self._checkpointer.after_refresh()
-        self._timeouts.check_if_due()
+        if entry is None and timestamp_ms is None:
+            self._timeouts.check_if_due()
         return view
 
     def known_view(self) -> ReadView:

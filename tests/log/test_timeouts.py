@@ -81,6 +81,21 @@ def test_a_reader_that_waits_aborts_too(shared: Shared) -> None:
     assert not held(reader)
 
 
+@pytest.mark.parametrize("asked", ["entry", "time"])
+def test_a_view_of_the_past_proposes_nothing_for_it_waits_for_no_record(shared: Shared, asked: str) -> None:
+    victim(shared.client())
+    reader = shared.client()
+    last = reader.log.refresh()
+    for _ in range(9):
+        shared.clock.sleep(10)
+        if asked == "entry":
+            reader.log.view(["topic"], entry=last - 1)
+        else:
+            reader.log.view(["topic"], timestamp_ms=shared.clock.wall_ms() - 1)
+    assert reader.log.refresh() == last
+    assert status(reader) is TransactionStatus.ONGOING
+
+
 @pytest.mark.holes(26)
 def test_no_difference_of_timestamps_counts_only_what_was_seen_to_pass(shared: Shared) -> None:
     """The store's time jumps on by days before this process sees the transaction for the first time."""
