@@ -2,8 +2,8 @@
 
 Afterwards ``import confluent_kafka`` gives the clients of this library. If confluent-kafka is installed, its modules
 that are written in Python (``aio``, ``serialization``, ``schema_registry``, ``avro``) run over them. So do programs
-that use it, such as stream frameworks. If it is not installed, its names are here all the same, and what needs the
-package itself says so.
+that use it, such as stream frameworks. If it is not installed, its names are here all the same, the clients of ``aio``
+too, and what needs the package itself says so.
 """
 
 from sparktxn.compat.addresses import STORES_VARIABLE

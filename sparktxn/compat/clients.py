@@ -9,7 +9,8 @@ from sparktxn import admin, consumer, producer
 from sparktxn.compat.addresses import Stores
 from sparktxn.log.log import Log
 
-__all__ = ["AdminClient", "Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "use_stores"]
+__all__ = ["AdminClient", "Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "applied"]
+__all__ += ["use_stores"]
 
 
 class _Chosen:
@@ -21,7 +22,8 @@ def use_stores(stores: Stores) -> None:
     _Chosen.stores = stores
 
 
-def _applied(config: object, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def applied(config: object, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a client, positional and named, with the store of the broker's address that they name."""
     stores = _Chosen.stores or Stores()
     return stores.applied(config, settings)
 
@@ -30,7 +32,7 @@ class Producer(producer.Producer):
     """confluent-kafka's Producer on a store."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        given, others = _applied(config, settings)
+        given, others = applied(config, settings)
         super().__init__(given, **others)
 
 
@@ -38,7 +40,7 @@ class Consumer(consumer.Consumer):
     """confluent-kafka's Consumer on a store."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        given, others = _applied(config, settings)
+        given, others = applied(config, settings)
         super().__init__(given, **others)
 
 
@@ -46,7 +48,7 @@ class SerializingProducer(producer.SerializingProducer):
     """confluent-kafka's SerializingProducer on a store, where the package is not installed."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        given, others = _applied(config, settings)
+        given, others = applied(config, settings)
         super().__init__(given, **others)
 
 
@@ -54,7 +56,7 @@ class DeserializingConsumer(consumer.DeserializingConsumer):
     """confluent-kafka's DeserializingConsumer on a store, where the package is not installed."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        given, others = _applied(config, settings)
+        given, others = applied(config, settings)
         super().__init__(given, **others)
 
 
@@ -62,7 +64,7 @@ class AdminClient(admin.AdminClient):
     """confluent-kafka's AdminClient on a store, which it makes if it is missing, as brokers exist before topics."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        given, others = _applied(config, settings)
+        given, others = applied(config, settings)
         super().__init__(given, **others)
 
     def _log(self, *, create: bool = False) -> Log:

@@ -44,7 +44,8 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname in self._replaced:
-            return ModuleSpec(fullname, _Names(self._replaced[fullname]), is_package=fullname == _PACKAGE)
+            is_package = any(name.startswith(fullname + ".") for name in self._replaced)
+            return ModuleSpec(fullname, _Names(self._replaced[fullname]), is_package=is_package)
         if not self._is_installed and fullname.startswith(_PACKAGE + "."):
             raise ModuleNotFoundError(f"No module named {fullname!r}: {_ADVICE}", name=fullname)
         return None

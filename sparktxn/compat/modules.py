@@ -96,6 +96,13 @@ def _package() -> dict[str, Any]:
     }
 
 
+def _aio() -> dict[str, Any]:
+    # Programs without asyncio do not pay for it.
+    from sparktxn.compat import aioclients
+
+    return {name: getattr(aioclients, name) for name in aioclients.__all__}
+
+
 REPLACED: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "confluent_kafka.cimpl": _compiled,
     "confluent_kafka._model": _model,
@@ -105,6 +112,10 @@ REPLACED: Final[dict[str, Callable[[], dict[str, Any]]]] = {
 
 WITHOUT_PACKAGE: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "confluent_kafka": _package,
+    "confluent_kafka.aio": _aio,
     "confluent_kafka.error": _error,
+    # Where version 2.12 has them.
+    "confluent_kafka.experimental": dict,
+    "confluent_kafka.experimental.aio": _aio,
 }
 """Those that are replaced where confluent-kafka is not installed."""

@@ -106,12 +106,20 @@ def test_the_packages_own_modules_are_loaded_over_our_clients(package: Path) -> 
 
 
 def test_what_needs_the_package_says_so_without_it() -> None:
-    code = "import sparktxn.compat as c; c.install(); import confluent_kafka.error; import confluent_kafka.aio"
+    code = "import sparktxn.compat as c; c.install(); import confluent_kafka.error; import confluent_kafka.avro"
     found = run("-c", code)
     assert found.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: No module named 'confluent_kafka.aio': it is a part of the package itself: "
+        "ModuleNotFoundError: No module named 'confluent_kafka.avro': it is a part of the package itself: "
         "pip install confluent-kafka"
     )
+
+
+@pytest.mark.parametrize("module", ["confluent_kafka.aio", "confluent_kafka.experimental.aio"])
+def test_the_clients_for_asyncio_are_there_without_the_package(tmp_path: Path, module: str) -> None:
+    program = ROOT / "tests" / "interop" / "programs" / "aio_round_trip.py"
+    (tmp_path / "program.py").write_text(program.read_text().replace("confluent_kafka.aio", module))
+    found = run("-m", "sparktxn.compat", "--stores", str(tmp_path / "log"), str(tmp_path / "program.py"))
+    assert found.stdout == "2 21 ['committed']\nTrue\n", found.stderr
 
 
 def test_a_package_that_is_imported_already_is_refused(package: Path) -> None:
