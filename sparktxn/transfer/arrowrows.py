@@ -7,7 +7,7 @@ years outside 1677 to 2262, or cuts digits, without a word. So it is read in thr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,9 @@ import pyarrow.parquet
 from sparktxn.scan.leaves import leaves
 
 __all__ = ["Int96Error", "arrow_tables", "parquet_tables"]
+
+At = Callable[[float], object]
+"""Told which part of a file has been read, from 0 to 1."""
 
 _ROWS: Final = 65_536
 _BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -36,8 +39,8 @@ class Int96Error(ValueError):
         )
 
 
-def arrow_tables(path: Path) -> Iterator[pa.Table]:
-    """Yield the rows of an Arrow file.
+def arrow_tables(path: Path, at: At) -> Iterator[pa.Table]:
+    """Yield the rows of an Arrow file; tell `at` which part of it they take.
 
     Raises:
         ValueError: a column is damaged. Arrow trusts what such a file says about itself, and a process may die of it.
@@ -56,16 +59,18 @@ def arrow_tables(path: Path) -> Iterator[pa.Table]:
                         f"type allows ({reason}); write the file anew, with bytes that are no text in a binary column"
                     ) from None
             before += batch.num_rows
+            at((index + 1) / reader.num_record_batches)
             yield pa.Table.from_batches([batch])
 
 
-def parquet_tables(path: Path, schema: pa.Schema, names: Mapping[str, str]) -> Iterator[pa.Table]:
+def parquet_tables(path: Path, schema: pa.Schema, names: Mapping[str, str], at: At) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file; INT96 becomes the topic's type of timestamps.
 
     Args:
         path: the file.
         schema: the topic's columns.
         names: the topic's names of the file's columns, where they differ.
+        at: called with the part of the file's rows that have been read, before they are yielded.
 
     Raises:
         Int96Error: a value has digits that the topic's type does not keep, or a year far from ours.
@@ -81,6 +86,7 @@ def parquet_tables(path: Path, schema: pa.Schema, names: Mapping[str, str]) -> I
             if other is not None:
                 table = _exact_times(table, other, before, {name: names.get(name, name) for name in old}, schema)
             before += batch.num_rows
+            at(before / max(1, file.metadata.num_rows))
             yield table
         if before != file.metadata.num_rows:
             raise ValueError(f"it says that it has {file.metadata.num_rows} rows, and {before} can be read")

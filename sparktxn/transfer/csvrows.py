@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -45,8 +45,10 @@ class CsvRows(NamedTuple):
         return next(islice(lines, row, None))
 
 
-def csv_rows(path: Path) -> Iterator[CsvRows]:
+def csv_rows(path: Path, on_read: Callable[[int], object]) -> Iterator[CsvRows]:
     """Yield a file's records some at a time; first its columns without records.
+
+    Before them `on_read` is called with how many bytes of the file have been read.
 
     Raises:
         WrongLine: a record has another number of values than the first one, or is no CSV.
@@ -56,6 +58,7 @@ def csv_rows(path: Path) -> Iterator[CsvRows]:
         names: list[str] = []
         for piece, line in _pieces(file):
             _check_quotes(piece, line)
+            on_read(file.tell())
             if names:
                 yield CsvRows(_parsed(piece, line, names), piece, line)
                 continue

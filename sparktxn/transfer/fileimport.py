@@ -105,6 +105,7 @@ def import_files(
     keep_partitions: bool = True,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
+    on_bytes: Callable[[int], object] | None = None,
 ) -> ImportReport:
     """Append the records of Parquet, Arrow, CSV and JSON-lines files to a topic, each file in one transaction.
 
@@ -124,6 +125,7 @@ def import_files(
             ``partition=<n>`` of the file, says; else by key.
         dry_run: only return which files would be imported.
         on_progress: called now and then.
+        on_bytes: called before it, and after each file, with about how many bytes of all files are done.
 
     Raises:
         ConfigurationError: an argument is wrong, or a folder is no whole export, or has partitions that the topic does
@@ -148,6 +150,7 @@ def import_files(
     keep_partitions = arguments.boolean("keep_partitions", keep_partitions)
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("on_progress", on_progress)
+    arguments.function("on_bytes", on_bytes)
     for path in paths:
         check_suffix(path)
     known = store.view([topic]).topics[topic]
@@ -156,11 +159,11 @@ def import_files(
             f"the export has partition {exported_partitions - 1}: topic {topic!r} has partitions 0 to "
             f"{known.partition_count - 1}: give it more, or choose partitions by key (keep_partitions=False, --by-key)"
         )
-    importing = _Importing(store, known, names, other_columns, keep_partitions=keep_partitions)
+    importing = _Importing(store, known, names, other_columns, on_progress, on_bytes, keep_partitions=keep_partitions)
     return ImportReport(
         dry_run=dry_run,
         topic=topic,
-        files=tuple(importing.imported(path, on_progress, dry_run=dry_run) for path in paths),
+        files=tuple(importing.imported(path, dry_run=dry_run) for path in paths),
     )
 
 
@@ -185,8 +188,19 @@ class _Importing:
     """Imports file after file into one topic."""
 
     def __init__(
-        self, store: Store, topic: TopicState, names: Mapping[str, str], other_columns: str, *, keep_partitions: bool
+        self,
+        store: Store,
+        topic: TopicState,
+        names: Mapping[str, str],
+        other_columns: str,
+        on_progress: OnProgress | None,
+        on_bytes: Callable[[int], object] | None,
+        *,
+        keep_partitions: bool,
     ) -> None:
+        self._on_progress = on_progress
+        self._on_bytes = on_bytes
+        self._done_bytes = 0
         self._store = store
         self._topic = topic
         is_record = topic.schema is None
@@ -202,13 +216,23 @@ class _Importing:
         ignored = None if other_columns == "ignore" else assigned
         self._columns = Columns(pa.schema(fields), is_record, names, ignored)
 
-    def imported(self, path: Path, on_progress: OnProgress | None, *, dry_run: bool) -> FileImport:
+    def imported(self, path: Path, *, dry_run: bool) -> FileImport:
         """Import a file, unless it was imported before.
 
         Raises:
             ConfigurationError: it is not what it must be, or has changed while it was read.
         """
         file = _Identity.of(path)
+        found = self._imported(path, file, dry_run=dry_run)
+        self._done_bytes += file.size_bytes
+        self._note_bytes(0)
+        return found
+
+    def _note_bytes(self, of_file: int) -> None:
+        if self._on_bytes is not None:
+            self._on_bytes(self._done_bytes + of_file)
+
+    def _imported(self, path: Path, file: _Identity, *, dry_run: bool) -> FileImport:
         transactional_id = file.transactional_id(self._topic)
         if self._exists(transactional_id):
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=True)
@@ -226,8 +250,8 @@ class _Importing:
             except (ConfigurationError, CommandRefused) as error:
                 raise self._named(path, table, records, error) from None
             records += table.num_rows
-            if on_progress is not None:
-                on_progress(str(path), records)
+            if self._on_progress is not None:
+                self._on_progress(str(path), records)
         staged = stager.finish()
         found = path.stat()
         if (found.st_size, found.st_mtime_ns) != (file.size_bytes, file.modified_ns):
@@ -262,7 +286,7 @@ class _Importing:
     def _rows(self, path: Path) -> Iterator[pa.Table]:
         """Yield a file's rows with the topic's columns."""
         folder = PARTITION_FOLDER.fullmatch(path.absolute().parent.name)
-        for table in rows_of(path, self._columns):
+        for table in rows_of(path, self._columns, self._note_bytes):
             rows = table
             if not self._keep_partitions and _PARTITION in rows.column_names and self._columns.is_record:
                 rows = rows.drop_columns([_PARTITION])

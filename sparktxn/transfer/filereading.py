@@ -5,7 +5,7 @@ Each value arrives as it was, or is an error that names the file, the line or ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -131,10 +131,11 @@ def check_suffix(path: Path) -> str:
     return found
 
 
-def rows_of(path: Path, columns: Columns) -> Iterator[pa.Table]:
+def rows_of(path: Path, columns: Columns, on_read: Callable[[int], object]) -> Iterator[pa.Table]:
     """Yield a file's rows in their order, some at a time, with the topic's columns that the file has.
 
-    Text of CSV and JSON has the topic's types then; columns of Parquet and Arrow have the file's.
+    Text of CSV and JSON has the topic's types then; columns of Parquet and Arrow have the file's. Before rows are
+    yielded, `on_read` is called with about how many bytes of the file have been read.
 
     Raises:
         ConfigurationError: the file cannot be read as what its name says, or a value is not of its column's type.
@@ -143,12 +144,17 @@ def rows_of(path: Path, columns: Columns) -> Iterator[pa.Table]:
     file_format = check_suffix(path)
     try:
         if file_format == "csv":
-            yield from _csv_tables(path, columns)
+            yield from _csv_tables(path, columns, on_read)
         elif file_format == "json":
-            yield from _json_tables(path, columns)
+            yield from _json_tables(path, columns, on_read)
         else:
+            size_bytes = path.stat().st_size
+
+            def at(part: float) -> None:
+                on_read(int(part * size_bytes))
+
             is_parquet = file_format == "parquet"
-            tables = parquet_tables(path, columns.schema, columns.names) if is_parquet else arrow_tables(path)
+            tables = parquet_tables(path, columns.schema, columns.names, at) if is_parquet else arrow_tables(path, at)
             yield from _checked(tables, columns)
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0]
@@ -196,9 +202,9 @@ def _check_milliseconds(name: str, column: pa.ChunkedArray, before: int) -> None
             )
 
 
-def _csv_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
+def _csv_tables(path: Path, columns: Columns, on_read: Callable[[int], object]) -> Iterator[pa.Table]:
     kept: dict[str, str] | None = None
-    for rows in csv_rows(path):
+    for rows in csv_rows(path, on_read):
         if kept is None:
             kept = columns.kept_of_csv(rows.table.column_names)
         yield pa.table(
@@ -213,8 +219,9 @@ def _of_texts(rows: CsvRows, name: str, field: pa.Field, columns: Columns) -> pa
         raise WrongLine(rows.line_of(error.row), f"column {name!r}: {error.reason}") from None
 
 
-def _json_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
+def _json_tables(path: Path, columns: Columns, on_read: Callable[[int], object]) -> Iterator[pa.Table]:
     found: list[str] = []
+    read_bytes = 0
 
     def mine(name: str) -> str:
         found.append(name)
@@ -222,6 +229,8 @@ def _json_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
 
     reader = JsonRows(columns.schema, is_record=columns.is_record, names=mine, ignored=columns.ignored)
     for lines in some_lines(_lines(path), _LINES, _PIECE_BYTES):
+        read_bytes += sum(len(line) for _, line in lines)
+        on_read(read_bytes)
         yield reader.table(lines)
     if found:
         columns.check_found(found)

@@ -15,7 +15,7 @@ import pytest
 from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced, StoreUnavailable
 from sparktxn.stage.stager import SegmentStager
-from sparktxn.transfer import arrowrows, export_topic, filereading, import_files
+from sparktxn.transfer import arrowrows, csvrows, export_topic, filereading, import_files
 from tests.transfer.test_exporting import TYPED, shop, shown
 from tests.world import next_number
 
@@ -32,6 +32,35 @@ def target() -> Iterator[Store]:
 
 def without_places(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in ("offset", "_offset")} for row in rows]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "csv", "json"])
+def test_bytes_are_told_within_a_file(
+    target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
+) -> None:
+    values = [b"%d" % number * 100 for number in range(40)]
+    with Store.open(f"memory://told-{next_number()}", create=True) as source:
+        source.create_topic("orders")
+        with Producer({"bootstrap.servers": source.uri}) as producer:
+            for value in values:
+                producer.produce("orders", value)
+        for folder in ("one", "two"):
+            export_topic(source, "orders", tmp_path / folder, file_format=file_format)
+    files = [file for folder in ("one", "two") for file in (tmp_path / folder).rglob("*.*") if file.name != "_SUCCESS"]
+    monkeypatch.setattr(filereading, "_LINES", 10)
+    monkeypatch.setattr(csvrows, "_PIECE_BYTES", 500)
+    monkeypatch.setattr(arrowrows, "_ROWS", 10)
+    told: list[int] = []
+    import_files(target, "orders", files, on_bytes=told.append)
+    sizes = [file.stat().st_size for file in files]
+    assert told == sorted(told)
+    assert told[-1] == sum(sizes)
+    assert sizes[0] in told
+    if file_format != "arrow":  # The file that is written here has one batch.
+        assert len([read for read in told if read < sizes[0]]) >= 3
+    told.clear()
+    import_files(target, "orders", files, on_bytes=told.append)
+    assert told == [sizes[0], sum(sizes)]
 
 
 @pytest.mark.parametrize("topic", ["orders", "typed"])

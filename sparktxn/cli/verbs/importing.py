@@ -218,14 +218,13 @@ def _import_files(
     by_key: bool,
     apply: bool,
 ) -> None:
-    begun: list[str] = []
     done_bytes = 0
 
-    def show(file: str, records: int) -> None:
+    def note(read_bytes: int) -> None:
         nonlocal done_bytes
-        if file not in begun[-1:]:
-            done_bytes += Path(begun[-1]).stat().st_size if begun else 0
-            begun.append(file)
+        done_bytes = read_bytes
+
+    def show(file: str, records: int) -> None:
         meter.at(done_bytes, f", {counted(records, 'record')} of {file}")
 
     with session.out.measured("import: reading files", store.log.clock) as meter:
@@ -239,6 +238,7 @@ def _import_files(
             keep_partitions=not by_key,
             dry_run=not apply,
             on_progress=show,
+            on_bytes=note,
         )
     session.out.rows((msgspec.to_builtins(one) for one in report.files), none="no files")
     if not apply:
