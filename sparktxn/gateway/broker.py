@@ -6,6 +6,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import Appends
 from sparktxn.gateway.calls import Calls
 from sparktxn.gateway.classicgroups import ClassicGroups
+from sparktxn.gateway.consumergroups import ConsumerGroups
 from sparktxn.gateway.figures import GatewayFigures
 from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.ledgroups import LedGroups
@@ -43,6 +44,7 @@ class Broker:
         roster = Roster(self.log, self.members)
         self.groups = ClassicGroups(self.log, self.members, roster)
         self.led_groups = LedGroups(self.log, self.members, roster)
+        self.consumer_groups = ConsumerGroups(self.log, self.members, roster, settings.consumer_session_ms)
         self.roster = roster
 
     def close(self) -> None:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, JoinGroup, ReleasePartitions, UpdateMember
 from sparktxn.gateway.members import Member, Members
-from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, unknown_member
+from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, places_of, unknown_member
 from sparktxn.gateway.wire.consumerprotocol import Subscription
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
-from sparktxn.values.structs import HeldPartition, MemberState
+from sparktxn.values.structs import MemberState
 
-__all__ = ["ClassicGroups", "Joined", "places_of"]
+__all__ = ["ClassicGroups", "Joined"]
 
 
 class Joined(NamedTuple):
@@ -175,8 +175,3 @@ def _join(token: str, asked: Joining, subscription: Subscription, member_id: str
         instance_id=asked.instance_id,
         client_id=asked.client_id,
     )
-
-
-def places_of(held: tuple[HeldPartition, ...]) -> list[TopicIdPartition]:
-    """Return what is held, without since when."""
-    return [(one.topic_id, one.partition) for one in held]

@@ -11,6 +11,7 @@ from sparktxn.gateway.handlers import (
     acls,
     cluster,
     configs,
+    consumergroups,
     fetching,
     groupadmin,
     groups,
@@ -96,6 +97,8 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         61: Served(0, 0, transactionadmin.describe_producers),
         65: Served(0, 0, transactionadmin.describe_transactions),
         66: Served(0, 2, transactionadmin.list_transactions),
+        68: Served(0, 1, consumergroups.consumer_group_heartbeat),
+        69: Served(0, 1, consumergroups.consumer_group_describe),
         74: Served(0, 1, configs.list_config_resources),
         75: Served(0, 0, topics.describe_topic_partitions),
     }

@@ -28,15 +28,18 @@ class Member:
     """A member that this gateway serves.
 
     `generation` is the newest one that it was told. `told` is what it was told to read in it: None in between.
+    `topics` and `pattern` are what a member of the newer protocol subscribes to.
     """
 
-    __slots__ = ("generation", "life", "protocol", "told")
+    __slots__ = ("generation", "life", "pattern", "protocol", "told", "topics")
 
     def __init__(self, life: Life) -> None:
         self.life = life
         self.generation = -1
         self.protocol: str | None = None
         self.told: frozenset[TopicIdPartition] | None = None
+        self.topics: tuple[str, ...] = ()
+        self.pattern = ""
 
     def note_joined(self, generation: int, protocol: str) -> None:
         """Note the answer to a join: the member will ask what it is to read."""

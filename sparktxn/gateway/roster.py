@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode
@@ -9,9 +10,10 @@ from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.members import Members
 from sparktxn.log.log import Log
 from sparktxn.store.memberexpiry import expire_overdue
-from sparktxn.values.structs import MemberState
+from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.structs import HeldPartition, MemberState
 
-__all__ = ["INCONSISTENT_GROUP_PROTOCOL", "MEMBER_ID_REQUIRED", "Joining", "Roster", "unknown_member"]
+__all__ = ["INCONSISTENT_GROUP_PROTOCOL", "MEMBER_ID_REQUIRED", "Joining", "Roster", "places_of", "unknown_member"]
 
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 MEMBER_ID_REQUIRED: Final = 79
@@ -19,6 +21,7 @@ _INVALID_GROUP_ID: Final = 24
 
 _SESSION_MS_MIN: Final = 100
 _SESSION_MS_MAX: Final = 1_800_000
+_REFUSALS_BY_MEMBERS: Final = frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
 _FRESH_S: Final = 0.1
 """How old the state may be that a heartbeat goes by."""
 
@@ -74,16 +77,16 @@ class Roster:
         return None
 
     def submit_join(self, join: JoinGroup) -> None:
-        """Join; where the group is full, take out those that are overdue, and join again.
+        """Join; where another member is in the way, take out those that are overdue, and join again.
 
         Raises:
-            CommandRefused: GROUP_MAX_SIZE_REACHED, INVALID_TOPIC.
+            CommandRefused: GROUP_MAX_SIZE_REACHED, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_TOPIC.
             StoreError: call again.
         """
         try:
             self._log.submit([join])
         except CommandRefused as refused:
-            if refused.error.code() != ErrorCode.GROUP_MAX_SIZE_REACHED:
+            if refused.error.code() not in _REFUSALS_BY_MEMBERS:
                 raise
             expire_overdue(self._log, [join.group_id])
             self._log.submit([join])
@@ -145,3 +148,8 @@ def unknown_member(group_id: str, member_id: str) -> CommandRefused:
     return CommandRefused(
         ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has no member {member_id!r}, or no longer: join again"
     )
+
+
+def places_of(held: Iterable[HeldPartition]) -> list[TopicIdPartition]:
+    """Return what is held, without since when."""
+    return [(one.topic_id, one.partition) for one in held]

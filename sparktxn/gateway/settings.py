@@ -51,6 +51,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         connections_max: how many clients may be connected.
         workers: how many calls of the store are under way at a time.
         timeout_s: how long one call of the store may take.
+        consumer_session_ms: how long a member of Kafka's newer protocol may be silent; others say it themselves.
+        consumer_heartbeat_ms: how often such a member shows that it lives.
         transaction_timeout_ms_max: the longest time-out that a transaction may have.
     """
 
@@ -65,4 +67,6 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     connections_max: int = 10_000
     workers: int = 64
     timeout_s: float = 30.0
+    consumer_session_ms: int = 45_000
+    consumer_heartbeat_ms: int = 5_000
     transaction_timeout_ms_max: int = 900_000

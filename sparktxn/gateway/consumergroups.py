@@ -1,0 +1,160 @@
+"""Members of Kafka's newer protocol (KIP-848) in the log's own groups, which are of the same kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
+from sparktxn.gateway.members import Member, Members
+from sparktxn.gateway.roster import Roster, places_of
+from sparktxn.log.log import Log
+from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.structs import MemberState
+
+__all__ = ["ConsumerGroups", "Given", "Told"]
+
+_INVALID_GROUP_ID: Final = 24
+_INVALID_REGULAR_EXPRESSION: Final = 128
+_DEFAULT_ASSIGNOR: Final = "uniform"
+_JOINS, _LEAVES, _LEAVES_FOR_A_WHILE = 0, -1, -2
+
+
+class Told(NamedTuple):
+    """What a member is told: its epoch, and what it is to read if that has changed, else None."""
+
+    member_id: str
+    epoch: int
+    partitions: frozenset[TopicIdPartition] | None = None
+
+
+class Given(NamedTuple):
+    """What a member says in a heartbeat; None: as before.
+
+    `topics` and `pattern` are what it subscribes to, and `owned` is what it reads.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str
+    client_id: str
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    assignor: str | None
+    rebalance_timeout_ms: int
+    owned: frozenset[TopicIdPartition] | None
+
+
+class ConsumerGroups:
+    """Serves the heartbeats of members. Its methods wait for the store: they are for threads."""
+
+    def __init__(self, log: Log, members: Members, roster: Roster, session_ms: int) -> None:
+        self._log = log
+        self._members = members
+        self._roster = roster
+        self._session_ms = session_ms
+
+    def heartbeat(self, given: Given) -> Told:
+        """Have a member join, go on or leave, and return what it is told.
+
+        Raises:
+            CommandRefused: INVALID_REQUEST, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+                FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED.
+            StoreError: call again.
+        """
+        if not given.group_id:
+            raise CommandRefused(_INVALID_GROUP_ID, "the group id is empty")
+        if given.epoch in (_LEAVES, _LEAVES_FOR_A_WHILE):
+            return self._left(given)
+        if given.epoch < _JOINS:
+            raise CommandRefused(ErrorCode.INVALID_REQUEST, f"member epoch {given.epoch} is below -2")
+        if given.epoch == _JOINS:
+            return self._joined(given)
+        state = self._state(given)
+        member = self._members.serve(state)
+        if given.pattern is not None:
+            member.pattern = given.pattern
+        commands = self._changes(given, state, member)
+        if commands:
+            self._log.submit(commands)
+        return self._told(given, member)
+
+    def _joined(self, given: Given) -> Told:
+        if given.topics is None and given.pattern is None:
+            raise CommandRefused(ErrorCode.INVALID_REQUEST, "a member that joins subscribes to topics or to a pattern")
+        if given.owned:
+            raise CommandRefused(ErrorCode.INVALID_REQUEST, "a member that joins reads nothing yet")
+        if given.rebalance_timeout_ms <= 0:
+            raise CommandRefused(ErrorCode.INVALID_REQUEST, "a member that joins needs a rebalance time-out")
+        self._log.refresh()
+        member_id = given.member_id or self._members.new_id(given.client_id)
+        pattern = given.pattern or ""
+        self._roster.submit_join(
+            JoinGroup(
+                request_id=self._log.ids.token(),
+                group_id=given.group_id,
+                member_id=member_id,
+                topics=self._topics(given.topics or (), pattern),
+                session_timeout_ms=self._session_ms,
+                rebalance_timeout_ms=given.rebalance_timeout_ms,
+                assignors=(given.assignor or _DEFAULT_ASSIGNOR,),
+                instance_id=given.instance_id,
+                client_id=given.client_id,
+            )
+        )
+        named = given._replace(member_id=member_id)
+        member = self._members.serve(self._state(named))
+        member.topics, member.pattern, member.told = given.topics or (), pattern, None
+        return self._told(named, member)
+
+    def _left(self, given: Given) -> Told:
+        state = self._roster.member(given.group_id, given.member_id, given.instance_id)
+        keeps_place = given.epoch == _LEAVES_FOR_A_WHILE and bool(state.instance_id)
+        self._log.submit([LeaveGroup(self._log.ids.token(), given.group_id, given.member_id, keeps_place)])
+        self._members.forget(given.group_id, given.member_id)
+        return Told(given.member_id, given.epoch)
+
+    def _state(self, given: Given) -> MemberState:
+        state = self._roster.member(given.group_id, given.member_id, given.instance_id, given.epoch)
+        if given.epoch > state.member_epoch:
+            raise CommandRefused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {given.member_id!r} has epoch {state.member_epoch}, not {given.epoch}: join again",
+            )
+        return state
+
+    def _changes(self, given: Given, state: MemberState, member: Member) -> list[Command]:
+        names = (self._log.ids.token(), state.group_id, state.member_id, state.member_epoch)
+        commands: list[Command] = []
+        if given.owned is not None:
+            released = tuple(place for place in places_of(state.revoking) if place not in given.owned)
+            if released:
+                commands.append(ReleasePartitions(*names, state.changed_entry, released))
+        if given.topics is not None:
+            member.topics = given.topics
+        if given.topics is not None or member.pattern:
+            topics = self._topics(member.topics, member.pattern)
+            if topics != state.topics:
+                commands.append(UpdateMember(self._log.ids.token(), *names[1:], topics))
+        return commands
+
+    def _topics(self, topics: Collection[str], pattern: str) -> tuple[str, ...]:
+        if not pattern:
+            return tuple(sorted(set(topics)))
+        try:
+            compiled = re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise CommandRefused(_INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not valid: {error}") from error
+        found = {topic.name for topic in self._log.topics() if compiled.fullmatch(topic.name)}
+        return tuple(sorted(found | set(topics)))
+
+    def _told(self, given: Given, member: Member) -> Told:
+        state = self._state(given)
+        holds = frozenset(places_of(state.assigned))
+        is_whole = given.owned is not None and given.topics is not None
+        is_new = is_whole or given.epoch == _JOINS or member.told != holds
+        member.note_told(state.member_epoch, holds)
+        return Told(state.member_id, state.member_epoch, holds if is_new else None)
