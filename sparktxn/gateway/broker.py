@@ -7,13 +7,13 @@ from sparktxn.gateway.appending import Appends
 from sparktxn.gateway.calls import Calls
 from sparktxn.gateway.classicgroups import ClassicGroups
 from sparktxn.gateway.consumergroups import ConsumerGroups
-from sparktxn.gateway.figures import GatewayFigures
 from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.ledgroups import LedGroups
 from sparktxn.gateway.members import Members
 from sparktxn.gateway.memory import RequestMemory
 from sparktxn.gateway.placement import Placement
 from sparktxn.gateway.reading import Reads
+from sparktxn.gateway.requestfigures import GatewayFigures
 from sparktxn.gateway.roster import Roster
 from sparktxn.gateway.settings import Endpoint, GatewaySettings
 from sparktxn.gateway.transactions import Transactions

@@ -19,7 +19,7 @@ _AFTER_ERROR_S: Final = 1.0
 
 
 class LogEnd:
-    """Knows the newest entry, and polls the log while somebody waits for a newer one. For the loop's thread."""
+    """Knows the newest entry, and polls the log while a request waits for a newer one. For the loop's thread."""
 
     def __init__(self, log: Log, calls: Calls) -> None:
         self._log = log
@@ -29,10 +29,10 @@ class LogEnd:
         self._polling: asyncio.Task[None] | None = None
         self.entry = 0
         self.has_ended = False
-        """Whether nobody may wait any longer, as the gateway ends."""
+        """Whether no request may wait any longer, as the gateway ends."""
 
     def end(self) -> None:
-        """Let nobody wait any longer: the gateway ends."""
+        """Let no request wait any longer: the gateway ends."""
         self.has_ended = True
         self._changed.set()
 

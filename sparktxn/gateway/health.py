@@ -11,7 +11,7 @@ from typing import Any, Final
 from sparktxn import metrics
 from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.figures import FAMILIES, Samples
+from sparktxn.gateway.requestfigures import FAMILIES, Samples
 from sparktxn.process.background import start_thread
 from sparktxn.process.listening import address_of, listening
 from sparktxn.process.wsgiserver import Application, wsgi_server

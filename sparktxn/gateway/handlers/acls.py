@@ -1,4 +1,4 @@
-"""Access control lists: there are none, and a client is told so by the code of a broker without an authorizer."""
+"""Access control lists: there are none. The answer has the code of a broker without an authorizer."""
 
 from __future__ import annotations
 

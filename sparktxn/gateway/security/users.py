@@ -114,8 +114,8 @@ def read_users(path: Path, ids: Ids) -> Users:
     """Return the users of a file. Lines that are empty, or begin with ``#``, are left out.
 
     Raises:
-        ConfigurationError: it cannot be read, others than its owner and group may read it, its group may write it, it
-            has no user, or a line is none. The error never has what a line contains.
+        ConfigurationError: it cannot be read, has no user, or a line is none; or its group may write it, or others may
+            read it. The error never has what a line contains.
     """
     try:
         with path.open("rb") as file:

@@ -11,7 +11,7 @@ from sparktxn.admin import NewPartitions, NewTopic, TopicPartition
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.cluster import topic_uuid
-from sparktxn.gateway.handlers.configs import topic_configs
+from sparktxn.gateway.handlers.configadmin import topic_configs
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
 from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.values.structs import TopicState

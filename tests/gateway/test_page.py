@@ -1,0 +1,108 @@
+"""docs/gateway.md lists what is served, counted and taken as options; conf/ starts gateways as it says."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from kio.index import load_payload_module
+from kio.static.constants import EntityType
+
+from sparktxn.gateway.dispatch import SERVED
+from sparktxn.gateway.requestfigures import FAMILIES
+from sparktxn.gateway.security.users import user_lines
+from sparktxn.process.clock import RandomIds
+from tests.cli.terminal import ok
+from tests.gateway.certificates import Authority
+from tests.gateway.processes import new_store
+from tests.gateway.wire import WAIT_S
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "gateway.md").read_text()
+UNIT = ROOT / "conf" / "systemd" / "txnlog-gateway.service"
+
+
+def name_of(key: int, version: int) -> str:
+    found = vars(load_payload_module(key, version, EntityType.request)).values()
+    kinds = (value for value in found if getattr(value, "__type__", None) is EntityType.request)
+    return next(kind.__name__ for kind in kinds).removesuffix("Request")
+
+
+def test_the_page_lists_what_is_served() -> None:
+    """A request whose first versions are announced for old clients alone is listed with those that are served."""
+    rows = {}
+    for key, served in SERVED.items():
+        lowest = 3 if name_of(key, served.highest) == "Produce" else served.lowest
+        versions = str(lowest) if lowest == served.highest else f"{lowest} to {served.highest}"
+        rows[name_of(key, served.highest)] = f"| `{name_of(key, served.highest)}` | {key} | {versions} |"
+    expected = "\n".join(["| request | key | versions |", "|---|--:|--:|", *(rows[name] for name in sorted(rows))])
+    assert expected in PAGE, expected
+
+
+def test_the_page_lists_the_figures() -> None:
+    rows = [f"| `{name}` | {', '.join(family.labels) or '-'} | {family.meaning} |" for name, family in FAMILIES.items()]
+    expected = "\n".join(["| name | labels | meaning |", "|---|---|---|", *rows])
+    assert expected in PAGE, expected
+
+
+def test_the_page_lists_the_options() -> None:
+    own = set(re.findall(r"(--[a-z-]+) ", ok("gateway", "--help").text.partition("Options of all verbs")[0]))
+    table = PAGE.partition("| option | meaning |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(--[a-z-]+)", table)) == own - {"--help"}
+
+
+def test_the_image_starts_a_gateway_with_what_it_needs() -> None:
+    lines = (ROOT / "conf" / "Containerfile").read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#"))
+    extras = re.search(r"/source\[([a-z0-9,]+)\]", text)
+    assert extras is not None
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"gateway", "metrics"} <= set(extras[1].split(",")) <= known.keys()
+    assert re.findall(r"^COPY (\S+)", text, re.MULTILINE) == ["."]
+    assert (ROOT / ".ci" / "constraints.txt").exists()
+    assert "USER 10001" in text
+    entry = re.search(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)
+    assert entry is not None
+    words = re.findall(r'"([^"]*)"', entry[1])
+    assert words[:2] == ["txnlog", "gateway"]
+    assert set(re.findall(r"--[a-z-]+", PAGE)) >= {word for word in words if word.startswith("--")}
+
+
+def test_the_unit_of_systemd_starts_a_gateway(tmp_path: Path) -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(UNIT)
+    certificate, key = Authority(tmp_path).certificate("gateway")
+    (tmp_path / "certificate").write_bytes(certificate.read_bytes() + key.read_bytes())
+    (tmp_path / "users").write_text("\n".join(user_lines("alice", "secret", RandomIds())))
+    (tmp_path / "users").chmod(0o400)
+    command = unit["Service"]["ExecStart"].replace("${CREDENTIALS_DIRECTORY}", str(tmp_path))
+    words = command.replace("0.0.0.0:9092", "0.0.0.0:0").replace("127.0.0.1:9400", "127.0.0.1:0").split()
+    assert words[0] == "/opt/sparktxn/bin/txnlog"
+    environment = {**os.environ, "TXNLOG_STORE": new_store(tmp_path)}
+    command_line = [sys.executable, "-m", "sparktxn", *words[1:]]
+    process = subprocess.Popen(command_line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"address")
+    process.terminate()
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, err
+    assert int(unit["Service"]["TimeoutStopSec"]) > 10
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    here = tmp_path / UNIT.name
+    here.write_text(UNIT.read_text().replace("/opt/sparktxn/bin/txnlog", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(here)], capture_output=True, text=True, timeout=WAIT_S
+    )
+    own = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert own == []
