@@ -124,6 +124,7 @@ class Connection:
                 self._writer.write(frame)
             elapsed_s = self._broker.log.clock.monotonic_s() - begun.began_s
             self._broker.figures.note(request.key, elapsed_s, begun.size_bytes, len(frame))
+            # A client that has left takes no answer; what it has sent is carried out all the same.
             try:
                 await self._writer.drain()
             except ConnectionError:

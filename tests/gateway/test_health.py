@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
+import struct
 import time
 import urllib.error
 import urllib.request
@@ -148,3 +149,16 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         time.sleep(0.02)
         found.process.send_signal(signal.SIGTERM)
         assert found.process.wait(WAIT_S) in (0, -signal.SIGTERM)
+
+
+def test_a_client_that_leaves_without_its_answers_is_no_error(tmp_path: Path) -> None:
+    with gateway(new_store(tmp_path)) as found:
+        for _ in range(5):
+            with Wire(found.address) as wire:
+                for _ in range(10):
+                    wire.send("list_groups", 5)
+                reset = struct.pack("ii", 1, 0)
+                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        with Wire(found.address) as wire:
+            assert wire.ask("list_groups", 5).error_code is ErrorCode.none
+        assert found.end() == (0, "")
