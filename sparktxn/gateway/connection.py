@@ -16,10 +16,10 @@ from sparktxn.process.events import log_event
 
 __all__ = ["Connection"]
 
-_FRAME_S_MAX: Final = 60.0
-"""How long a frame may take to arrive: what it is to fill is lent to no other one."""
 _IN_FLIGHT_MAX: Final = 16
 """How many answers of a connection wait; Kafka's producers send at most 5 requests before the first is answered."""
+
+_BYTES_PER_S_MIN: Final = 1_000_000
 
 
 class _Begun(NamedTuple):
@@ -88,7 +88,8 @@ class Connection:
             raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
         await self._broker.memory.acquire(size_bytes)
         try:
-            async with asyncio.timeout(_FRAME_S_MAX):
+            # Its memory is others', too: it must not wait for a client that sends nothing more.
+            async with asyncio.timeout(self._broker.settings.request_s + size_bytes / _BYTES_PER_S_MIN):
                 frame = await self._reader.readexactly(size_bytes)
             began_s = self._broker.log.clock.monotonic_s()
             request = decode_request(frame, highest_version)._replace(client_host=self._host)

@@ -48,6 +48,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         request_bytes_max: the size of one request.
         requests_bytes_max: the size of all requests that are in memory at a time; others wait on their connections.
         transactions_bytes_max: the records of open transactions in memory, before they are uploaded early.
+        request_s: how long the bytes of one request may take to come, with a second more for each megabyte.
         connections_max: how many clients may be connected.
         workers: how many calls of the store are under way at a time.
         timeout_s: how long one call of the store may take.
@@ -64,6 +65,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     request_bytes_max: int = 100 * 1024 * 1024
     requests_bytes_max: int = 96 * 1024 * 1024
     transactions_bytes_max: int = 128 * 1024 * 1024
+    request_s: float = 30.0
     connections_max: int = 10_000
     workers: int = 64
     timeout_s: float = 30.0

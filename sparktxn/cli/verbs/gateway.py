@@ -14,6 +14,7 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.gateway.security.access import AccessOptions
 from sparktxn.gateway.security.users import user_lines
+from sparktxn.gateway.settings import GatewaySettings
 from sparktxn.process.clock import RandomIds
 
 __all__ = ["app"]
@@ -41,6 +42,16 @@ def gateway(
     peers: Annotated[
         str | None, typer.Option("--peers", metavar="HOST:PORT,…", help="All gateways of the store.")
     ] = None,
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics/--no-create-topics", help="Create a topic that a client asks for.")
+    ] = True,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many partitions such a topic gets.")] = 1,
+    linger_ms: Annotated[
+        int, typer.Option("--linger-ms", min=0, max=10_000, help="How long records wait for others, for one entry.")
+    ] = 5,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="How many clients may be connected.")
+    ] = 10_000,
     sasl_users: Annotated[
         Path | None, option("--sasl-users", metavar="FILE", help="Users, one of whom a client has to be.")
     ] = None,
@@ -92,7 +103,13 @@ def gateway(
         tls_client_ca=tls_client_ca,
         allows_plaintext=allow_plaintext,
     )
-    serve(store, listen, advertise, peers, access=access, http=http, on_start=started)
+    settings = GatewaySettings(
+        linger_ms=linger_ms,
+        creates_topics=create_topics,
+        partition_count=partitions,
+        connections_max=max_connections,
+    )
+    serve(store, listen, advertise, peers, settings=settings, access=access, http=http, on_start=started)
 
 
 def _password() -> str:

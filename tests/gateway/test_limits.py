@@ -1,0 +1,86 @@
+"""What one client may take of a gateway: requests that are announced and never sent, and too many connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kio.schema.errors import ErrorCode
+
+from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.connection import Connection
+from sparktxn.gateway.security.access import OPEN
+from sparktxn.gateway.settings import Endpoint, GatewaySettings
+from sparktxn.store import Store
+from tests.gateway.processes import gateway, new_store
+from tests.gateway.wire import Wire
+
+
+def with_connection(
+    folder: Path,
+    settings: GatewaySettings,
+    work: Callable[[Broker, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> None:
+    """Do `work` as a client of a gateway of this process."""
+
+    async def run(store: Store) -> None:
+        broker = Broker(store, settings, Endpoint("127.0.0.1", 9092))
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await Connection(broker, OPEN, reader, writer).serve()
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        try:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await work(broker, reader, writer)
+            writer.close()
+        finally:
+            server.close()
+            await asyncio.to_thread(broker.close)
+
+    with Store.open(new_store(folder)) as store:
+        asyncio.run(run(store))
+
+
+def test_a_request_that_never_comes_gives_its_memory_back(tmp_path: Path) -> None:
+    async def work(broker: Broker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((1000).to_bytes(4) + b"half of it")
+        while not broker.memory.held_bytes:
+            await asyncio.sleep(0.01)
+        assert await reader.read() == b"", "the connection has ended"
+        assert broker.memory.held_bytes == 0
+
+    with_connection(tmp_path, GatewaySettings(request_s=0.2), work)
+
+
+def test_requests_wait_unread_until_there_is_memory_for_them(tmp_path: Path) -> None:
+    async def work(broker: Broker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = bytes.fromhex("0012 0000 00000007 ffff")  # ApiVersions of version 0
+        async with broker.memory.holding(2000):
+            writer.write(len(frame).to_bytes(4) + frame)
+            await asyncio.sleep(0.2)
+            assert broker.memory.held_bytes == 2000
+        size_bytes = int.from_bytes(await reader.readexactly(4))
+        assert (await reader.readexactly(size_bytes))[:4] == (7).to_bytes(4)
+
+    with_connection(tmp_path, GatewaySettings(requests_bytes_max=2000), work)
+
+
+def test_the_options_set_the_limits(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    options = ("--no-create-topics", "--partitions", "3", "--max-connections", "2", "--linger-ms", "0")
+    with gateway(store, *options) as found, Wire(found.address) as wire:
+        asked = {"topics": [{"name": "missing"}], "allow_auto_topic_creation": True}
+        (topic,) = wire.ask("metadata", 4, **asked).topics
+        assert topic.error_code is ErrorCode.unknown_topic_or_partition
+        new = {"name": "made", "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
+        (made,) = wire.ask("create_topics", 7, topics=[new]).topics
+        assert made.num_partitions == 3
+        resource = {"resource_type": 4, "resource_name": "0", "configuration_keys": None}
+        (result,) = wire.ask("describe_configs", 4, resources=[resource]).results
+        values = {config.name: config.value for config in result.configs}
+        assert (values["max.connections"], values["auto.create.topics.enable"]) == ("2", "false")
+        with Wire(found.address) as second, Wire(found.address) as third:
+            assert second.ask("list_groups", 5).error_code is ErrorCode.none
+            assert third.is_closed()
