@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -299,6 +300,27 @@ def test_partitions_are_described_by_pages(wire: Wire, name: str) -> None:
         cursor = {"topic_name": at.topic_name, "partition_index": at.partition_index}
     assert missing == [f"{name}-c"]
     assert seen == [(f"{name}-a", 0), (f"{name}-a", 1), (f"{name}-a", 2), (f"{name}-b", 0), (f"{name}-b", 1)]
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_sizes_of_partitions_are_described(wire: Wire, served: Gateway, name: str, version: int) -> None:
+    create(wire, creatable(name, 2))
+    with Producer({"bootstrap.servers": served.store}) as producer:
+        producer.produce(name, os.urandom(50_000), partition=0)
+        producer.flush()
+
+    def sizes(topics: list[dict[str, Any]] | None) -> dict[tuple[str, int], int]:
+        (result,) = wire.ask("describe_log_dirs", version, topics=topics).results
+        assert result.error_code is ErrorCode.none
+        return {
+            (one.name, part.partition_index): part.partition_size for one in result.topics for part in one.partitions
+        }
+
+    found = sizes(None)
+    assert 50_000 < found[name, 0] < 60_000
+    assert found[name, 1] == 0
+    assert ("orders", 1) in found
+    assert sizes([{"topic": name, "partitions": [0, 9]}]) == {(name, 0): found[name, 0]}
 
 
 def test_there_are_no_access_control_lists(wire: Wire) -> None:

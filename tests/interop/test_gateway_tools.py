@@ -136,6 +136,10 @@ def test_a_transaction_is_terminated_by_its_id(tool: Tool, served: Gateway) -> N
     producer.close()
 
 
+def test_sizes_are_described(tool: Tool) -> None:
+    assert '"partition":"orders-0"' in tool(TOOLS + "LogDirsCommand", "--describe")
+
+
 def test_groups_are_listed(tool: Tool) -> None:
     tool(GROUPS, "--list", "--state")
 
