@@ -114,17 +114,23 @@ class Connection:
         is_connected = True
         while (begun := await self._answers.get()) is not None:
             request = begun.request
+            frame = b""
             try:
                 answer = await begun.later
+                if answer is not None and is_connected:
+                    version = request.version if request.body is not None else 0
+                    frame = encode_response(request.key, version, request.correlation_id, answer)
+            except Exception:  # noqa: BLE001 - as above; the answers behind it would be taken for others
+                log_event("gateway_request_failed", peer=self._writer.get_extra_info("peername"), exc_info=True)
+                is_connected = False
+                self._writer.close()
             finally:
                 self._broker.memory.release(begun.size_bytes)
-            frame = b""
-            if answer is not None and is_connected:
-                version = request.version if request.body is not None else 0
-                frame = encode_response(request.key, version, request.correlation_id, answer)
-                self._writer.write(frame)
             elapsed_s = self._broker.log.clock.monotonic_s() - begun.began_s
             self._broker.figures.note(request.key, elapsed_s, begun.size_bytes, len(frame))
+            if not frame:
+                continue
+            self._writer.write(frame)
             # A client that has left takes no answer; what it has sent is carried out all the same.
             try:
                 await self._writer.drain()
