@@ -8,7 +8,7 @@ from typing import Any
 
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.values.structs import TopicState
 
@@ -17,6 +17,7 @@ __all__ = ["describe_cluster", "find_coordinator", "metadata", "topic_uuid"]
 _LEADER_EPOCH = 0
 _GROUP, _TRANSACTION = 0, 1
 _NO_OPERATIONS = -(2**31)
+_NAMELESS_FROM = 12
 
 
 def topic_uuid(broker: Broker, topic_id: int) -> uuid.UUID:
@@ -40,6 +41,8 @@ async def metadata(broker: Broker, request: Request) -> Answer:
     """Return the gateways as nodes, the client's own one as leader of all partitions, and the topics it asks for."""
     node = _node_of(broker, request)
     asked = request.body.topics
+    if asked and request.version < _NAMELESS_FROM and any(topic.name is None for topic in asked):
+        raise MalformedRequest(f"version {request.version} of metadata asks for topics by id")
     if asked is None or (request.version == 0 and not asked):
         topics = [_described(broker, topic, node) for topic in await broker.calls.run(broker.store.topics)]
     else:
