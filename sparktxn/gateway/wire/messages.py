@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
-from kio.index import load_payload_module
+from kio.index import UnknownEntity, load_payload_module
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+
+from sparktxn.gateway.wire.bounds import MalformedRequest, checked_end
 
 __all__ = ["Answer", "MalformedRequest", "Request", "decode_request", "encode_response", "request_name"]
 
@@ -26,10 +28,6 @@ Answer = Mapping[str, Any]
 
 _API_VERSIONS: Final = 18
 _SASL_AUTHENTICATE: Final = 36
-
-
-class MalformedRequest(Exception):
-    """A frame is no request of Kafka's protocol: its connection cannot go on."""
 
 
 class Request(NamedTuple):
@@ -62,7 +60,12 @@ def decode_request(frame: bytes, highest: Callable[[int], int]) -> Request:
     correlation_id = int.from_bytes(frame[4:8], signed=True)
     if not 0 <= version <= highest(key):
         return Request(key, version, correlation_id, "", None)
-    header_reader, reader = _readers(key, version)
+    try:
+        request = _payload("request", key, version)
+    except UnknownEntity:  # Kafka 4 has dropped it
+        return Request(key, version, correlation_id, "", None)
+    checked_end(frame, checked_end(frame, 0, request.__header_schema__), request)
+    header_reader, reader = _readers(request)
     try:
         header, size = header_reader(frame, 0)
         body, _ = reader(frame, size)
@@ -104,8 +107,7 @@ def _payload(kind: typing.Literal["request", "response"], key: int, version: int
 
 
 @cache
-def _readers(key: int, version: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    request = _payload("request", key, version)
+def _readers(request: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return entity_reader(request.__header_schema__), entity_reader(request)
 
 
