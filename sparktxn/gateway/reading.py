@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
+from sparktxn.gateway.typedrecords import records_of
 from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_type
@@ -134,7 +135,8 @@ class Reads:
         key = (found.topic.name, found.partition)
         view = ReadView(found.entry, 0, {found.topic.name: found.topic}, {key: found})
         for task in self._store.plan(view, {key: (start, end)}, isolation=isolation):
-            yield from read_task(task, self._store.options)
+            for rows in read_task(task, self._store.options):
+                yield rows if found.topic.schema is None else records_of(rows)
 
     def _records(
         self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation, bytes_max: int
@@ -146,6 +148,8 @@ class Reads:
         while size_bytes < bytes_max and next_offset < end_offset:
             cursor = self._take_cursor(view, found, next_offset, isolation)
             rows = cursor.take(bytes_max - size_bytes)
+            if rows is not None and found.topic.schema is not None:
+                rows = records_of(rows)
             if rows is None:
                 # Nothing but aborted records and control records is left of the range.
                 if not parts:

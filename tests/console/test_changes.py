@@ -398,7 +398,7 @@ def test_a_body_that_is_no_form_is_an_error(world: Changing, console: Console, k
 def test_a_group_with_members_keeps_its_offsets(world: Changing, console: Console) -> None:
     with world.member():
         answer = console.send("/change/reset-offsets?group=readers", form_token=console.form_token())
-        assert (answer.code, answer.json["error"]["message"]) == (400, "group 'readers' has 1 members")
+        assert (answer.code, answer.json["error"]["message"]) == (400, "group 'readers' has 1 member")
 
 
 # Once
@@ -518,7 +518,7 @@ def test_offsets_that_have_moved_are_not_reset(world: Changing, console: Console
 def test_offsets_of_a_group_that_is_read_again_are_not_reset(world: Changing, console: Console) -> None:
     preview = console.preview("/change/reset-offsets?group=readers", to="earliest")
     with world.member():
-        refuse(world, console, preview, "has 1 members", 400)
+        refuse(world, console, preview, "has 1 member", 400)
 
 
 def test_offsets_below_a_log_start_that_has_moved_are_not_set(world: Changing, console: Console) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from aiokafka.record._crecords import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode as WireCode
 
-from sparktxn.store import Store
+from sparktxn.store import Store, read_task
 from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
 from tests.gateway.requests import batch, fetch, init_producer, produce, produce_members, read_all, records_of
@@ -134,17 +136,61 @@ def test_a_batch_that_is_not_right_is_refused(tmp_path, records, code):
     at_a_gateway(tmp_path, case)
 
 
-def test_unknown_partitions_and_typed_topics_take_no_records(tmp_path):
-    import pyarrow as pa
-
-    async def case(served: Gateway, client: RawClient) -> None:
-        served.broker.store.create_topic("typed", schema=pa.schema([("a", pa.int64())]))
+def test_unknown_and_internal_partitions_take_no_records(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
         for topic, partition, code in [
             ("t", 2, WireCode.unknown_topic_or_partition),
             ("none", 0, WireCode.unknown_topic_or_partition),
-            ("typed", 0, WireCode.invalid_record),
             ("__transaction_state", 0, WireCode.invalid_topic_exception),
         ]:
             assert (await produce(client, topic, partition, batch([b"1"]))).error_code == code
+
+    at_a_gateway(tmp_path, case)
+
+
+def typed(*values: bytes, key: bytes | None = None) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
+    for place, value in enumerate(values):
+        builder.append(place, 1_700_000_000_000, key, value, [])
+    return bytes(builder.build())
+
+
+def test_rows_of_typed_topics_are_json(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("tags", pa.list_(pa.string()))])
+    lines = [b'{"id":1,"at":"2026-01-02T03:04:05Z","tags":["a",null]}', b'{"id":9007199254740993}', b"{}"]
+
+    async def case(served: Gateway, client: RawClient) -> None:
+        store = served.broker.store
+        store.create_topic("typed", schema=schema)
+        assert (await produce(client, "typed", 0, typed(*lines))).error_code == WireCode.none
+        view = store.view(["typed"])
+        rows = [row for task in store.plan_view(view) for rows in read_task(task) for row in rows.to_pylist()]
+        assert [row["id"] for row in rows] == [1, 9007199254740993, None]
+        assert rows[0]["tags"] == ["a", None]
+        assert await read_all(client, "typed") == [
+            lines[0],
+            b'{"id":9007199254740993,"at":null,"tags":null}',
+            b'{"id":null,"at":null,"tags":null}',
+        ]
+
+    at_a_gateway(tmp_path, case)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        typed(b"no json"),
+        typed(b'{"id":"text"}'),
+        typed(b'{"other":1}'),
+        typed(b'{"id":1}', key=b"k"),
+        batch([b'{"id":1}']),
+        typed(b'{"id":1}', b'{"id":1.5}'),
+    ],
+)
+def test_values_that_are_no_rows_of_a_typed_topic_are_refused(tmp_path, records):
+    async def case(served: Gateway, client: RawClient) -> None:
+        served.broker.store.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
+        assert (await produce(client, "typed", 0, records)).error_code == WireCode.invalid_record
+        assert await read_all(client, "typed") == []
 
     at_a_gateway(tmp_path, case)

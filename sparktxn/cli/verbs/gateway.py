@@ -47,7 +47,7 @@ def gateway(
     ] = True,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many partitions such a topic gets.")] = 1,
     linger_ms: Annotated[
-        int, typer.Option("--linger-ms", min=0, max=10_000, help="How long records wait for others, for one entry.")
+        int, typer.Option("--linger-ms", min=0, max=10_000, help="How far entries with records are apart, at least.")
     ] = 5,
     max_connections: Annotated[
         int, typer.Option("--max-connections", min=1, help="How many clients may be connected.")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.typedrecords import rows_of
 from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.recordbatches import ProducedBatch, decode_batch
 from sparktxn.gateway.wire.wirecodes import code_of, message_of
@@ -72,16 +73,11 @@ def _decoded(broker: Broker, name: str, partition: int, records: bytes | None) -
     if topic is None or not 0 <= partition < topic.partition_count:
         raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {name!r}")
     stage = StageTopic.of(topic)
-    if stage.schema is not None:
-        raise CommandRefused(
-            ErrorCode.INVALID_RECORD,
-            f"topic {name!r} declares columns: write it with sparktxn's produce_arrow(), or from Spark",
-        )
     now_ms = broker.log.clock.wall_ms()
     batch = decode_batch(records or b"", now_ms)
     if batch.producer_id != _NO_PRODUCER and batch.base_sequence < 0:
         raise CommandRefused(ErrorCode.INVALID_RECORD, "a batch of an idempotent producer has no sequence")
-    rows = conformed(stage, batch.records, now_ms)
+    rows = conformed(stage, rows_of(stage, batch.records) if stage.schema else batch.records, now_ms)
     size_max = min(RECORD_BYTES_MAX, stage.message_bytes_max)
     if (largest := row_above(rows, size_max)) is not None:
         raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {largest} bytes is larger than {size_max}")
