@@ -18,7 +18,8 @@ from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
 from sparktxn.exporter import scraping as exporter_server
-from sparktxn.process import webserver
+from sparktxn.gateway import server as gateway_server
+from sparktxn.process import webserver, wsgiserver
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
 from tests.each import each
@@ -67,9 +68,10 @@ def test_every_module_of_a_verb_is_one_of_the_command() -> None:
 @pytest.fixture
 def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
-    for server in (webserver, exporter_server):
+    for server in (webserver, exporter_server, gateway_server):
         monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
-    monkeypatch.setattr(exporter_server._Server, "serve_forever", lambda self: None)
+    monkeypatch.setattr(wsgiserver._Server, "serve_forever", lambda self: None)
+    monkeypatch.setattr(gateway_server.asyncio, "run", lambda work: work.close())
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
@@ -84,6 +86,10 @@ def test_an_example_runs(names: dict[str, str], example: str) -> None:
         ok("tables", "publish", "--apply")
     if "--from-store" in example:
         ok("copy", "archive", "--apply")
+    Path("password").write_text("secret\n")
+    if "--sasl-users users" in example:
+        Path("users").write_bytes(ok("gateway", "--sasl-line", "alice", stdin=b"secret\n").out)
+        Path("users").chmod(0o600)
     Path("people.csv").write_text("id,name,age\n1,Ada,36\n")
     for name, real in names.items():
         example = example.replace(name, real)

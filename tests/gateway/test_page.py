@@ -20,6 +20,7 @@ from sparktxn.gateway.dispatch import SERVED
 from sparktxn.gateway.requestfigures import FAMILIES
 from sparktxn.gateway.security.users import user_lines
 from sparktxn.process.clock import RandomIds
+from tests.cli.terminal import txnlog
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import new_store
 from tests.gateway.wire import WAIT_S
@@ -107,3 +108,26 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     )
     own = [line for line in done.stderr.splitlines() if UNIT.name in line]
     assert own == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "options", "message"),
+    [
+        ("kio", (), "the gateway needs the package 'kio': pip install 'sparktxn[gateway]'"),
+        ("aiokafka", (), "the gateway needs the package 'aiokafka': pip install 'sparktxn[gateway]'"),
+        (
+            "prometheus_client",
+            ("--http", "127.0.0.1:0"),
+            "--http needs the package 'prometheus_client': pip install 'sparktxn[metrics]'",
+        ),
+    ],
+)
+def test_without_its_packages_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, options: tuple[str, ...], message: str
+) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("sparktxn.gateway.", "sparktxn.cli.verbs.gateway", f"{missing}.")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    done = txnlog("gateway", "--store", new_store(tmp_path), "--listen", "127.0.0.1:0", *options)
+    assert (done.code, done.out, done.err) == (2, b"", f"txnlog: {message}\n")

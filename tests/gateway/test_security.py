@@ -10,12 +10,15 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparktxn.errors import ConfigurationError
@@ -151,6 +154,22 @@ def test_a_last_message_must_continue_the_first(users: Users) -> None:
             exchange.step(change(last))
 
 
+@given(
+    mechanism=st.sampled_from(["PLAIN", *HASHES]),
+    messages=st.lists(st.binary() | st.text("n,=raprc\0:;").map(str.encode), min_size=1, max_size=3),
+    proper=st.booleans(),
+)
+@settings(max_examples=200)
+def test_no_message_ends_an_exchange_otherwise(
+    users: Users, mechanism: str, messages: list[bytes], proper: bool
+) -> None:
+    exchange = new_exchange(mechanism, users, IDS)
+    start = [ScramClient("SCRAM-SHA-256", NAME, PASSWORD).first] if proper else []
+    with suppress(AuthenticationFailed):
+        for message in (*start, *messages):
+            assert exchange.step(message).user is None
+
+
 def test_plain_takes_the_password_and_nothing_else(users: Users) -> None:
     def said(*parts: str) -> str | None:
         return new_exchange("PLAIN", users, IDS).step("\0".join(parts).encode()).user
@@ -283,11 +302,11 @@ def test_a_gateway_without_users_has_nothing_to_ask(tmp_path: Path) -> None:
         assert wire.ask("list_groups", 5).error_code is ErrorCode.none
 
 
-def topics_seen(**settings: Any) -> list[str]:
+def topics_seen(**options: Any) -> list[str]:
     """What aiokafka's administrator sees."""
 
     async def ask() -> list[str]:
-        admin = AIOKafkaAdminClient(request_timeout_ms=30_000, **settings)
+        admin = AIOKafkaAdminClient(request_timeout_ms=30_000, **options)
         await admin.start()
         try:
             return list(await admin.list_topics())
@@ -299,11 +318,11 @@ def topics_seen(**settings: Any) -> list[str]:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_client_library_is_known(secured: Gateway, mechanism: str) -> None:
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_plain_username": NAME}
+    known = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_plain_username": NAME}
     address = {"bootstrap_servers": secured.address}
-    assert topics_seen(**address, **settings, sasl_plain_password=PASSWORD) == ["orders"]
+    assert topics_seen(**address, **known, sasl_plain_password=PASSWORD) == ["orders"]
     with pytest.raises((AuthenticationFailedError, KafkaConnectionError)):
-        topics_seen(**address, **settings, sasl_plain_password="wrong")
+        topics_seen(**address, **known, sasl_plain_password="wrong")
 
 
 # TLS

@@ -28,7 +28,7 @@ app = typer.Typer()
     examples=[
         "txnlog gateway",
         "txnlog gateway --listen 0.0.0.0:9092 --advertise kafka.example.com:9092 --sasl-users users",
-        "txnlog gateway --sasl-line alice >>users",
+        "cat password | txnlog gateway --sasl-line alice",
     ],
 )
 def gateway(
