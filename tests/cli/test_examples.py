@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import shutil
 import socket
@@ -71,7 +72,7 @@ def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for server in (webserver, exporter_server, gateway_server):
         monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(wsgiserver._Server, "serve_forever", lambda self: None)
-    monkeypatch.setattr(gateway_server.asyncio, "run", lambda work: work.close())
+    monkeypatch.setattr(asyncio, "run", lambda work: work.close())
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
