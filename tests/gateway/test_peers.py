@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +31,22 @@ def metadata(address: str) -> Any:
         return wire.ask("metadata", 7, topics=[{"name": "orders"}], allow_auto_topic_creation=False)
 
 
-def test_each_gateway_names_all_of_them_and_leads_everything(tmp_path: Path) -> None:
+def test_all_gateways_name_each_other_and_the_same_leader_and_coordinator_for_a_client(tmp_path: Path) -> None:
     store, addresses = new_store(tmp_path), free_addresses(2)
     peers = ("--peers", ",".join(addresses))
     with gateway(store, *peers, listen=addresses[0]), gateway(store, *peers, listen=addresses[1]):
-        answers = [metadata(address) for address in addresses]
+        # The one that was started first has not found the other one at once.
+        while len((answers := [metadata(address) for address in addresses])[0].brokers) < len(addresses):
+            time.sleep(0.1)
         nodes = [{node.node_id: f"{node.host}:{node.port}" for node in answer.brokers} for answer in answers]
         assert nodes[0] == nodes[1]
         assert sorted(nodes[0].values()) == sorted(addresses)
-        for answer, address in zip(answers, addresses, strict=True):
-            (topic,) = answer.topics
-            leaders = {nodes[0][part.leader_id] for part in topic.partitions}
-            assert leaders == {nodes[0][answer.controller_id]} == {address}
+        leaders = {part.leader_id for answer in answers for topic in answer.topics for part in topic.partitions}
+        assert len(leaders | {answer.controller_id for answer in answers}) == 1
+        for address in addresses:
             with Wire(address) as wire:
                 found = wire.ask("find_coordinator", 2, key="g", key_type=0)
-                assert (found.error_code, f"{found.host}:{found.port}") == (ErrorCode.none, address)
+                assert (found.error_code, {found.node_id}) == (ErrorCode.none, leaders)
         assert answers[0].cluster_id == answers[1].cluster_id
 
 
