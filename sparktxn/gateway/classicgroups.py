@@ -1,8 +1,8 @@
 """Members of Kafka's classic protocol in the log's own groups (KIP-848, as its coordinator serves them).
 
-The log divides the partitions, at once and for all members. So no member leads: a join is answered with the epoch that
-the member has reached, as its generation, and SyncGroup with what the log gives it. A heartbeat asks the member to join
-again when it has to give something back, or when it holds other partitions than it was told.
+The log divides the partitions, at once and for all members, so no member leads. A join is answered with the epoch that
+the member has reached, as its generation. SyncGroup is answered with what the log gives it. A heartbeat asks the member
+to join again when it has to give something back, or when it holds other partitions than it knows.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ClassicGroups:
             )
         if any(held.since_epoch > generation for held in state.assigned):
             raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed since: join again")
-        member.note_told(generation, frozenset(places_of(state.assigned)))
+        member.note_answered(generation, frozenset(places_of(state.assigned)))
         names = self._log.topic_names()
         return frozenset(
             (names[topic_id], number) for topic_id, number in places_of(state.assigned) if topic_id in names
@@ -125,16 +125,16 @@ class ClassicGroups:
             StoreError: call again.
         """
         state, member = self._member(group_id, member_id, instance_id, generation)
-        if member.generation == generation and member.told is None:
+        if member.generation == generation and member.answered is None:
             return  # It has joined, and will ask what it is to read.
         holds = frozenset(places_of(state.assigned))
         if member.generation != generation and self._is_certain(state, generation):
-            member.note_told(generation, holds)
-        if state.revoking or member.generation != generation or member.told != holds:
+            member.note_answered(generation, holds)
+        if state.revoking or member.generation != generation or member.answered != holds:
             raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed: join again")
 
     def _is_certain(self, state: MemberState, generation: int) -> bool:
-        """Return True if a member of this generation can only know what it holds now, whoever has told it.
+        """Return True if a member of this generation can only know what it holds now, by whichever gateway.
 
         Within an epoch a member may get more, once others have given it back.
         """

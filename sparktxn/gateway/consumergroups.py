@@ -14,7 +14,7 @@ from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import MemberState
 
-__all__ = ["ConsumerGroups", "Given", "Told"]
+__all__ = ["Answered", "ConsumerGroups", "Given"]
 
 _INVALID_GROUP_ID: Final = 24
 _INVALID_REGULAR_EXPRESSION: Final = 128
@@ -22,8 +22,8 @@ _DEFAULT_ASSIGNOR: Final = "uniform"
 _JOINS, _LEAVES, _LEAVES_FOR_A_WHILE = 0, -1, -2
 
 
-class Told(NamedTuple):
-    """What a member is told: its epoch, and what it is to read if that has changed, else None."""
+class Answered(NamedTuple):
+    """The answer to a heartbeat: the member's epoch, and what it is to read if that has changed, else None."""
 
     member_id: str
     epoch: int
@@ -57,8 +57,8 @@ class ConsumerGroups:
         self._roster = roster
         self._session_ms = session_ms
 
-    def heartbeat(self, given: Given) -> Told:
-        """Have a member join, go on or leave, and return what it is told.
+    def heartbeat(self, given: Given) -> Answered:
+        """Have a member join, go on or leave, and return its epoch and what it is to read.
 
         Raises:
             CommandRefused: INVALID_REQUEST, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
@@ -80,9 +80,9 @@ class ConsumerGroups:
         commands = self._changes(given, state, member)
         if commands:
             self._log.submit(commands)
-        return self._told(given, member)
+        return self._answered(given, member)
 
-    def _joined(self, given: Given) -> Told:
+    def _joined(self, given: Given) -> Answered:
         if given.topics is None and given.pattern is None:
             raise CommandRefused(ErrorCode.INVALID_REQUEST, "a member that joins subscribes to topics or to a pattern")
         if given.owned:
@@ -107,15 +107,15 @@ class ConsumerGroups:
         )
         named = given._replace(member_id=member_id)
         member = self._members.serve(self._state(named))
-        member.topics, member.pattern, member.told = given.topics or (), pattern, None
-        return self._told(named, member)
+        member.topics, member.pattern, member.answered = given.topics or (), pattern, None
+        return self._answered(named, member)
 
-    def _left(self, given: Given) -> Told:
+    def _left(self, given: Given) -> Answered:
         state = self._roster.member(given.group_id, given.member_id, given.instance_id)
         keeps_place = given.epoch == _LEAVES_FOR_A_WHILE and bool(state.instance_id)
         self._log.submit([LeaveGroup(self._log.ids.token(), given.group_id, given.member_id, keeps_place)])
         self._members.forget(given.group_id, given.member_id)
-        return Told(given.member_id, given.epoch)
+        return Answered(given.member_id, given.epoch)
 
     def _state(self, given: Given) -> MemberState:
         state = self._roster.member(given.group_id, given.member_id, given.instance_id, given.epoch)
@@ -151,10 +151,10 @@ class ConsumerGroups:
         found = {topic.name for topic in self._log.topics() if compiled.fullmatch(topic.name)}
         return tuple(sorted(found | set(topics)))
 
-    def _told(self, given: Given, member: Member) -> Told:
+    def _answered(self, given: Given, member: Member) -> Answered:
         state = self._state(given)
         holds = frozenset(places_of(state.assigned))
         is_whole = given.owned is not None and given.topics is not None
-        is_new = is_whole or given.epoch == _JOINS or member.told != holds
-        member.note_told(state.member_epoch, holds)
-        return Told(state.member_id, state.member_epoch, holds if is_new else None)
+        is_new = is_whole or given.epoch == _JOINS or member.answered != holds
+        member.note_answered(state.member_epoch, holds)
+        return Answered(state.member_id, state.member_epoch, holds if is_new else None)

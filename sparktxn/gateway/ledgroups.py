@@ -1,7 +1,7 @@
 """Groups whose members divide their work among themselves: one of them leads, and its bytes mean nothing here.
 
 Such are the groups of Kafka Connect and Kafka Streams. Their members are in the log as those of a group of another
-name, which subscribes to nothing that exists, so every gateway sees them, and their sessions are those of all groups.
+name, which subscribes to nothing that exists. So every gateway sees them, and their sessions are those of all groups.
 What a member has sent is in its record, with the epoch of the group that it has joined for. An epoch that all members
 have joined for is a generation. The record of its leader has what the leader has assigned.
 """
@@ -22,7 +22,7 @@ from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster
 from sparktxn.log.log import Log
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Gathering", "Generation", "Led", "LedGroups", "Standing"]
+__all__ = ["Gathering", "Generation", "Led", "LedGroups", "Sent"]
 
 _PREFIX: Final = "__members_of."
 _ROUND: Final = "__round."
@@ -30,7 +30,7 @@ _NO_EPOCH: Final = -1
 _FRESH_S: Final = 0.1
 
 
-class Standing(Struct, frozen=True):
+class Sent(Struct, frozen=True):
     """What the record of a member holds, in place of its host.
 
     Args:
@@ -60,7 +60,7 @@ class Led(NamedTuple):
     """A member of the log's with what it has sent."""
 
     state: MemberState
-    standing: Standing
+    sent: Sent
 
 
 class Generation(NamedTuple):
@@ -102,7 +102,7 @@ class LedGroups:
 
     def members(self, group_id: str) -> list[Led]:
         """Return the members of a group, as last known."""
-        return [Led(state, _standing(state)) for state in self._log.group_members(_name(group_id))]
+        return [Led(state, _sent(state)) for state in self._log.group_members(_name(group_id))]
 
     def group_ids(self) -> list[str]:
         """Return the ids of all such groups, as last known."""
@@ -130,19 +130,19 @@ class LedGroups:
         epoch = self._epoch(named.group_id)
         if state is None:
             member_id = asked.member_id or self._members.new_id(asked.client_id)
-            self._put(named, member_id, (), Standing(protocol_type, protocols, epoch))
+            self._put(named, member_id, (), Sent(protocol_type, protocols, epoch))
             return member_id
-        known = _standing(state)
+        known = _sent(state)
         if known.joined == epoch and self._is_settled(named.group_id, epoch):
             has_led = known.assigned == epoch
             if known.protocols == protocols and not has_led:
                 return state.member_id  # It repeats itself: the generation stands.
             # Other topics make the log begin an epoch, for which all have to join.
-            standing = replace(known, protocols=protocols, joined=_NO_EPOCH, assignments={})
-            self._put(named, state.member_id, (f"{_ROUND}{epoch}",), standing)
+            sent = replace(known, protocols=protocols, joined=_NO_EPOCH, assignments={})
+            self._put(named, state.member_id, (f"{_ROUND}{epoch}",), sent)
         else:
-            standing = replace(known, protocols=protocols, joined=epoch, assignments={})
-            self._put(named, state.member_id, state.topics, standing)
+            sent = replace(known, protocols=protocols, joined=epoch, assignments={})
+            self._put(named, state.member_id, state.topics, sent)
         return state.member_id
 
     def gathered(self, asked: Joining, member_id: str) -> Gathering:
@@ -158,17 +158,17 @@ class LedGroups:
             raise unknown_member(asked.group_id, member_id)
         self._members.serve(state)
         epoch = self._epoch(named.group_id)
-        standing = _standing(state)
-        if standing.joined != epoch:
-            self._put(named, member_id, state.topics, replace(standing, joined=epoch, assignments={}))
+        sent = _sent(state)
+        if sent.joined != epoch:
+            self._put(named, member_id, state.topics, replace(sent, joined=epoch, assignments={}))
         led = self._led(named.group_id)
         epoch = self._epoch(named.group_id)
         timeout_s = max(member.state.rebalance_timeout_ms for member in led) / 1000
-        if any(member.standing.joined != epoch for member in led):
+        if any(member.sent.joined != epoch for member in led):
             return Gathering(epoch, timeout_s, None)
-        protocol = _chosen([member.standing.names for member in led])
+        protocol = _chosen([member.sent.names for member in led])
         leader_id = _leader(led).state.member_id
-        return Gathering(epoch, timeout_s, Generation(epoch, standing.protocol_type, protocol, leader_id, led))
+        return Gathering(epoch, timeout_s, Generation(epoch, sent.protocol_type, protocol, leader_id, led))
 
     def drop_missing(self, group_id: str, epoch: int) -> None:
         """Take out the members that have not joined for an epoch in time.
@@ -180,7 +180,7 @@ class LedGroups:
         self._log.refresh()
         if self._epoch(name) != epoch:
             return
-        missing = [member for member in self._led(name) if member.standing.joined != epoch]
+        missing = [member for member in self._led(name) if member.sent.joined != epoch]
         if missing:
             self._log.submit([LeaveGroup(self._log.ids.token(), name, member.state.member_id) for member in missing])
 
@@ -203,12 +203,12 @@ class LedGroups:
         led = self._led(name)
         leader = _leader(led)
         if member_id == leader.state.member_id and assignments:
-            standing = replace(_standing(state), assigned=generation, assignments=assignments)
-            self._put(_as_joined(state), member_id, state.topics, standing)
+            sent = replace(_sent(state), assigned=generation, assignments=assignments)
+            self._put(_as_joined(state), member_id, state.topics, sent)
             if self._epoch(name) != generation:
                 raise _rebalances(group_id)
             leader = _leader(self._led(name))
-        given = leader.standing
+        given = leader.sent
         return given.assignments.get(member_id, b"") if given.assigned == generation else None
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str, generation: int) -> None:
@@ -244,10 +244,10 @@ class LedGroups:
         self, name: str, member_id: str, instance_id: str, generation: int, *, is_fresh: bool = False
     ) -> MemberState:
         state = self._roster.member(name, member_id, instance_id, generation, is_fresh=is_fresh)
-        joined = _standing(state).joined
+        joined = _sent(state).joined
         if joined != generation and not is_fresh:
             state = self._roster.member(name, member_id, instance_id, generation, is_fresh=True)
-            joined = _standing(state).joined
+            joined = _sent(state).joined
         self._members.serve(state)
         if joined != generation:
             raise CommandRefused(
@@ -261,14 +261,14 @@ class LedGroups:
                 named.instance_id and member.state.instance_id == named.instance_id
             ):
                 continue
-            names &= set(member.standing.names)
-            if member.standing.protocol_type != protocol_type or not names:
+            names &= set(member.sent.names)
+            if member.sent.protocol_type != protocol_type or not names:
                 raise CommandRefused(
                     INCONSISTENT_GROUP_PROTOCOL,
                     f"a member of type {protocol_type!r} shares no protocol with the others of its group",
                 )
 
-    def _put(self, named: Joining, member_id: str, topics: tuple[str, ...], standing: Standing) -> None:
+    def _put(self, named: Joining, member_id: str, topics: tuple[str, ...], sent: Sent) -> None:
         join = JoinGroup(
             request_id=self._log.ids.token(),
             group_id=named.group_id,
@@ -280,7 +280,7 @@ class LedGroups:
             classic=True,
             instance_id=named.instance_id,
             client_id=named.client_id,
-            host=msgspec.json.encode(standing).decode(),
+            host=msgspec.json.encode(sent).decode(),
         )
         self._roster.submit_join(join)
 
@@ -289,15 +289,15 @@ class LedGroups:
         return _NO_EPOCH if group is None else group.epoch
 
     def _led(self, name: str) -> list[Led]:
-        return [Led(state, _standing(state)) for state in self._log.group_members(name)]
+        return [Led(state, _sent(state)) for state in self._log.group_members(name)]
 
     def _is_settled(self, name: str, epoch: int) -> bool:
-        return all(member.standing.joined == epoch for member in self._led(name))
+        return all(member.sent.joined == epoch for member in self._led(name))
 
 
 def _leader(led: Sequence[Led]) -> Led:
     """Return the member that has led last; of those that never have, the one with the least id."""
-    return min(led, key=lambda member: (-member.standing.assigned, member.state.member_id))
+    return min(led, key=lambda member: (-member.sent.assigned, member.state.member_id))
 
 
 def _chosen(preferences: Sequence[list[str]]) -> str:
@@ -319,8 +319,8 @@ def _as_joined(state: MemberState) -> Joining:
     )
 
 
-def _standing(state: MemberState) -> Standing:
-    return msgspec.json.decode(state.host, type=Standing)
+def _sent(state: MemberState) -> Sent:
+    return msgspec.json.decode(state.host, type=Sent)
 
 
 def _rebalances(group_id: str) -> CommandRefused:

@@ -1,7 +1,7 @@
-"""What this gateway knows of the members of groups that it serves: when each was heard, and what each was told.
+"""What this gateway knows of the members of groups that it serves: when each was heard, and what it was answered.
 
-Nothing here decides: who is a member, and what it holds, is in the log. A member that another gateway has served is
-taken over by its id, and what this one does not know of it costs the member at most one more rebalance.
+Nothing here decides: which members there are, and what each holds, is in the log. A member that another gateway has
+served is taken over by its id. What this one does not know of it costs it at most one more rebalance.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _PENDING_MAX: Final = 100_000
 class Member:
     """A member that this gateway serves.
 
-    `generation` is the newest one that it was told. `told` is what it was told to read in it: None in between.
+    `generation` is the newest one that it knows. `answered` is what it was given to read in it: None in between.
     `topics` and `pattern` are what a member of the newer protocol subscribes to.
     """
 
-    __slots__ = ("generation", "life", "pattern", "protocol", "told", "topics")
+    __slots__ = ("answered", "generation", "life", "pattern", "protocol", "topics")
 
     def __init__(self, life: Life) -> None:
         self.life = life
         self.generation = -1
         self.protocol: str | None = None
-        self.told: frozenset[TopicIdPartition] | None = None
+        self.answered: frozenset[TopicIdPartition] | None = None
         self.topics: tuple[str, ...] = ()
         self.pattern = ""
 
     def note_joined(self, generation: int, protocol: str) -> None:
         """Note the answer to a join: the member will ask what it is to read."""
-        self.generation, self.protocol, self.told = generation, protocol, None
+        self.generation, self.protocol, self.answered = generation, protocol, None
 
-    def note_told(self, generation: int, partitions: frozenset[TopicIdPartition]) -> None:
-        """Note what the member is told to read."""
-        self.generation, self.told = generation, partitions
+    def note_answered(self, generation: int, partitions: frozenset[TopicIdPartition]) -> None:
+        """Note what the member is given to read."""
+        self.generation, self.answered = generation, partitions
 
 
 class Members:

@@ -62,7 +62,7 @@ def assigned(data: bytes) -> dict[str, list[int]]:
 
 
 class Member:
-    """One member: what it was told last."""
+    """One member, with its newest id and generation."""
 
     def __init__(self, client: RawClient, *, strategy: str = "range", instance_id: str | None = None) -> None:
         self.client = client

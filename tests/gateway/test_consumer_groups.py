@@ -16,7 +16,7 @@ ALL = [0, 1, 2, 3]
 
 
 class NewMember(Member):
-    """One member, which reads what it is told at once, and says so in its next heartbeat."""
+    """One member, which reads what it is given at once, and says so in its next heartbeat."""
 
     def __init__(self, client: RawClient, member_id: str, *, instance_id: str | None = None) -> None:
         super().__init__(client, instance_id=instance_id)
@@ -88,7 +88,7 @@ def test_members_at_two_gateways_share_the_partitions(tmp_path: Path) -> None:
             assert await one.commit(held[0], 3) == 0
             assert await one.commit(other.partitions[0], 3) == ErrorCode.ILLEGAL_GENERATION  # as version 8 says it
             assert await committed(second, held[0]) == (3, "", 0)
-            one.client = second  # this gateway has told it nothing yet
+            one.client = second  # this gateway has answered it nothing yet
             assert (await one.beat(), one.is_told, one.partitions) == (0, True, held)
             assert await other.beat(member_epoch=-1, topic_partitions=[]) == 0
             await one.until(4)

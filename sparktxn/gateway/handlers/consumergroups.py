@@ -26,7 +26,7 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
     """Have a member join, go on or leave, and return its epoch and what it is to read."""
     body = request.body
     try:
-        told = await broker.calls.run(_heard, broker, request)
+        answered = await broker.calls.run(_heard, broker, request)
     except KafkaException as error:
         return {
             "error_code": coordinator_code_of(error),
@@ -40,10 +40,10 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
     return {
         "error_code": 0,
         "error_message": None,
-        "member_id": told.member_id,
-        "member_epoch": told.epoch,
+        "member_id": answered.member_id,
+        "member_epoch": answered.epoch,
         "heartbeat_interval": broker.settings.consumer_heartbeat_ms,
-        "assignment": None if told.partitions is None else _assignment(broker, told.partitions),
+        "assignment": None if answered.partitions is None else _assignment(broker, answered.partitions),
     }
 
 

@@ -118,7 +118,7 @@ def _answer_of(generation: Generation, member_id: str) -> Answer:
         {
             "member_id": member.state.member_id,
             "group_instance_id": member.state.instance_id or None,
-            "metadata": member.standing.metadata(generation.protocol),
+            "metadata": member.sent.metadata(generation.protocol),
         }
         for member in generation.members
     ]

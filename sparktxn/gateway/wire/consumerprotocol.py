@@ -1,4 +1,4 @@
-"""What consumers of Kafka's classic protocol tell each other through their coordinator: subscriptions, assignments."""
+"""What consumers of Kafka's classic protocol send through their coordinator: subscriptions and assignments."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sparktxn.values.fieldtypes import TopicPartitionKey
 __all__ = ["CONSUMER", "Subscription", "assignment_bytes", "by_topic", "subscription_of"]
 
 CONSUMER: Final = "consumer"
-"""The type of groups whose members tell what they subscribe to in a form that the coordinator can read."""
+"""The type of groups whose members say what they subscribe to in a form that the coordinator can read."""
 
 _COOPERATIVE: Final = "cooperative-sticky"
 _ASSIGNORS: Final = MappingProxyType(
     {"range": "range", "roundrobin": "uniform", "sticky": "uniform", _COOPERATIVE: "uniform"}
 )
-"""The group's assignor that stands for each strategy of clients."""
+"""The group's assignor for each strategy of clients."""
 _VERSION_MAX: Final = 3
 _VERSION_WRITTEN: Final = 1
 
 
 class Subscription(NamedTuple):
-    """What a member wants: `protocol` is the strategy that it is told, the first of its own that is known.
+    """What a member wants: `protocol` is the strategy of the answer: the first of its own that is known.
 
     `owned` is what it reads at this moment. A member that is not cooperative has given up everything before it joins.
     """
