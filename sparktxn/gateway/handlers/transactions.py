@@ -149,7 +149,8 @@ def _speaker(broker: Broker, body: Any) -> tuple[ConsumerGroupMetadata, Consumer
     """Return the group as which offsets are committed, and what the log is to check, if that is another one."""
     generation = max(-1, getattr(body, "generation_id", -1))
     member_id, instance_id = getattr(body, "member_id", ""), getattr(body, "group_instance_id", None) or None
-    if not broker.led_groups.has(body.group_id):
+    is_named = bool(member_id) or generation >= 0
+    if not is_named or not broker.led_groups.has(body.group_id):
         return ConsumerGroupMetadata(body.group_id, generation, member_id, instance_id), None
     name, epoch = broker.led_groups.speaks(body.group_id, member_id, instance_id or "", generation)
     return ConsumerGroupMetadata(body.group_id), ConsumerGroupMetadata(name, epoch, member_id, instance_id)
