@@ -22,7 +22,7 @@ from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster
 from sparktxn.log.log import Log
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Gathering", "Generation", "Led", "LedGroups", "Sent"]
+__all__ = ["Described", "Gathering", "Generation", "Led", "LedGroups", "Sent", "is_members_name"]
 
 _PREFIX: Final = "__members_of."
 _ROUND: Final = "__round."
@@ -81,6 +81,15 @@ class Gathering(NamedTuple):
     generation: Generation | None
 
 
+class Described(NamedTuple):
+    """A group in Kafka's words, with the bytes that each member has sent and was assigned."""
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: Sequence[tuple[Led, bytes, bytes]]
+
+
 class LedGroups:
     """Serves such groups. Its methods wait for the store: they are for threads."""
 
@@ -100,13 +109,26 @@ class LedGroups:
             self._log.refresh(max_age_s=max_age_s)
         return self._log.group(name) is not None
 
-    def members(self, group_id: str) -> list[Led]:
-        """Return the members of a group, as last known."""
-        return [Led(state, _sent(state)) for state in self._log.group_members(_name(group_id))]
+    def described(self, group_id: str) -> Described | None:
+        """Return a group as last known; None if it has no members of this kind."""
+        name = _name(group_id)
+        led = self._led(name)
+        if not led:
+            return None
+        epoch = self._epoch(name)
+        protocol_type = led[0].sent.protocol_type
+        if any(member.sent.joined != epoch for member in led):
+            return Described("PreparingRebalance", protocol_type, "", [(member, b"", b"") for member in led])
+        protocol = _chosen([member.sent.names for member in led])
+        leader = _leader(led).sent
+        is_assigned = leader.assigned == epoch
+        given = leader.assignments if is_assigned else {}
+        members = [(member, member.sent.metadata(protocol), given.get(member.state.member_id, b"")) for member in led]
+        return Described("Stable" if is_assigned else "CompletingRebalance", protocol_type, protocol, members)
 
     def group_ids(self) -> list[str]:
         """Return the ids of all such groups, as last known."""
-        return [group.group_id[len(_PREFIX) :] for group in self._log.groups() if group.group_id.startswith(_PREFIX)]
+        return [group.group_id[len(_PREFIX) :] for group in self._log.groups() if is_members_name(group.group_id)]
 
     # Joining
 
@@ -325,6 +347,11 @@ def _sent(state: MemberState) -> Sent:
 
 def _rebalances(group_id: str) -> CommandRefused:
     return CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed: join again")
+
+
+def is_members_name(group_id: str) -> bool:
+    """Return True for the name of a group of the log's that has the members of another one."""
+    return group_id.startswith(_PREFIX)
 
 
 def _name(group_id: str) -> str:

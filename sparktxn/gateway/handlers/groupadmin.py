@@ -18,6 +18,7 @@ from sparktxn.admin import (
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
+from sparktxn.gateway.ledgroups import Described, is_members_name
 from sparktxn.gateway.wire.messages import Answer, Request
 
 __all__ = ["delete_groups", "describe_groups", "list_groups", "offset_delete"]
@@ -39,14 +40,27 @@ async def list_groups(broker: Broker, request: Request) -> Answer:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {type_.lower() for type_ in getattr(request.body, "types_filter", ())}
     outcome = await broker.calls.run(_listed, broker)
-    groups = []
+    groups = {}
     for group in () if outcome.code else outcome.result.valid:
-        state, type_ = _STATES[group.state], _TYPES[group.type]
-        if (not states or state.lower() in states) and (not types or type_.lower() in types):
+        if not is_members_name(group.group_id):
             protocol_type = "" if group.is_simple_consumer_group else _PROTOCOL_TYPE
-            known = {"group_id": group.group_id, "protocol_type": protocol_type}
-            groups.append({**known, "group_state": state, "group_type": type_})
-    return {"error_code": outcome.code, "groups": groups}
+            groups[group.group_id] = (protocol_type, _STATES[group.state], _TYPES[group.type])
+    groups |= {} if outcome.code else await broker.calls.run(_led, broker)
+    return {
+        "error_code": outcome.code,
+        "groups": [
+            {"group_id": group_id, "protocol_type": protocol_type, "group_state": state, "group_type": type_}
+            for group_id, (protocol_type, state, type_) in sorted(groups.items())
+            if (not states or state.lower() in states) and (not types or type_.lower() in types)
+        ],
+    }
+
+
+def _led(broker: Broker) -> dict[str, tuple[str, str, str]]:
+    """Return the groups whose members divide their work themselves."""
+    found = {group_id: broker.led_groups.described(group_id) for group_id in broker.led_groups.group_ids()}
+    classic = _TYPES[ConsumerGroupType.CLASSIC]
+    return {group_id: (group.protocol_type, group.state, classic) for group_id, group in found.items() if group}
 
 
 def _listed(broker: Broker) -> Outcome:
@@ -55,15 +69,39 @@ def _listed(broker: Broker) -> Outcome:
 
 async def describe_groups(broker: Broker, request: Request) -> Answer:
     """Return groups with their members, those of both protocols in the words of the classic one."""
-    described = [await broker.calls.run(_described, broker, group_id) for group_id in request.body.groups]
-    return {"groups": [_answered(group, outcome, request.version) for group, outcome in described]}
+    version = request.version
+    return {"groups": [await broker.calls.run(_described, broker, group, version) for group in request.body.groups]}
 
 
-def _described(broker: Broker, group_id: str) -> tuple[str, Outcome]:
+def _described(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
     try:
-        return group_id, of_future(broker.admin.describe_consumer_groups([group_id])[group_id])
+        outcome = of_future(broker.admin.describe_consumer_groups([group_id])[group_id])
     except (TypeError, ValueError) as error:
-        return group_id, of_error(error)
+        outcome = of_error(error)
+    led = None if outcome.code else broker.led_groups.described(group_id)
+    return _answered(group_id, outcome, version) if led is None else _answered_led(group_id, led)
+
+
+def _answered_led(group_id: str, group: Described) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.state.member_id,
+                "group_instance_id": member.state.instance_id or None,
+                "client_id": member.state.client_id,
+                "client_host": "",
+                "member_metadata": metadata,
+                "member_assignment": assignment,
+            }
+            for member, metadata, assignment in group.members
+        ],
+    }
 
 
 def _answered(group_id: str, outcome: Outcome, version: int) -> dict[str, Any]:
@@ -125,6 +163,8 @@ async def delete_groups(broker: Broker, request: Request) -> Answer:
 
 
 def _deleted(broker: Broker, group_id: str) -> Outcome:
+    if group_id and broker.led_groups.has(group_id, max_age_s=0):
+        return Outcome(int(ErrorCode.NON_EMPTY_GROUP))
     try:
         return of_future(broker.admin.delete_consumer_groups([group_id])[group_id])
     except (TypeError, ValueError) as error:
@@ -159,6 +199,8 @@ def _forgotten(broker: Broker, body: Any) -> dict[TopicPartition, int] | int:
     """Return the code of each partition, or the one code of the group."""
     asked = {TopicPartition(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions}
     broker.log.refresh(max_age_s=0.01)
+    if broker.led_groups.has(body.group_id, max_age_s=0):
+        return int(ErrorCode.NON_EMPTY_GROUP)
     codes = dict.fromkeys(asked, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     known = [where for where in asked if _exists(broker, where)]
     # Together: a group that has lost its last offset is no group any more.
