@@ -315,7 +315,9 @@ class Pulse:
         signs = listed_signs(self._objects, group_id, [own.member_id, *(other.member_id for other in others)])
         ended_s = self._now_s()
         sign = signs.get(own.member_id, Sign())
-        is_own = own.shown_s > float("-inf") and sign.size_bytes == own.shown_bytes
+        # What is shown for a member that is elsewhere may be replaced by another process that has heard it since.
+        is_own = not own.is_remote or own.shown_s > began_s - 2 * interval_s
+        is_own = is_own and own.shown_s > float("-inf") and sign.size_bytes == own.shown_bytes
         reference = Reference(sign.modified_ms, own.shown_s) if is_own else None
         overdue = group.lease.observe(others, signs, began_s, ended_s, place, reference, self._log.read_by_s)
         group.has_signs = bool(signs.keys() - {own.member_id})
