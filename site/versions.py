@@ -37,11 +37,15 @@ def placed(built: Path, folder: Path, version: str) -> None:
     """Move the built site to the folder of its version, in place of an earlier one, and list all versions."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / version, ignore_errors=True)
+    (built / "404.html").unlink(missing_ok=True)  # Its style is found from the root of a host only.
     built.rename(folder / version)
     listed = versions_in(folder)
     releases = [one for one in listed if not Version(one).is_prerelease]
     first = (releases or listed)[0]
-    entries = [{"version": one, "title": one, "aliases": [LATEST] if one == first else []} for one in listed]
+    entries = [
+        {"version": one, "title": "dev" if Version(one).is_devrelease else one, "aliases": [LATEST] * (one == first)}
+        for one in listed
+    ]
     (folder / "versions.json").write_text(json.dumps(entries, indent=2) + "\n")
     items = "\n".join(f'<li><a href="{one}/index.html">{one}</a></li>' for one in listed)
     (folder / "index.html").write_text(_PAGE.format(first=first, items=items))

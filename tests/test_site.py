@@ -86,12 +86,15 @@ def test_a_site_is_placed_in_the_folder_of_its_version(versions: ModuleType, tmp
         built = tmp_path / "built"
         built.mkdir()
         (built / "index.html").write_text(version)
+        (built / "404.html").touch()
         versions.placed(built, folder, version)
         assert (folder / version / "index.html").read_text() == version
+        assert not (folder / version / "404.html").exists()
     (folder / "no-version").mkdir()
     listed = json.loads((folder / "versions.json").read_text())
     assert [one["version"] for one in listed] == ["0.11.0.dev0", "0.10.0", "0.9.0"]
     assert [one["version"] for one in listed if one["aliases"]] == ["0.10.0"], "the newest release"
+    assert [one["title"] for one in listed] == ["dev", "0.10.0", "0.9.0"]
     page = (folder / "index.html").read_text()
     assert "url=0.10.0/index.html" in page
     assert re.findall(r'href="([^"]+)"', page) == [f"{one['version']}/index.html" for one in listed]
