@@ -29,12 +29,13 @@ def draw(path: Path, samples: Sequence[Sample], kills: Sequence[Event], flights:
         growth.step(times, rows, where="post", label=topic, color=color)
     for kill in kills:
         growth.axvline(kill.at_s, color="black", linestyle="--", linewidth=1)
-        top = (kill.at_s, growth.get_ylim()[1])
-        label = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-        growth.annotate(
-            kill.what, top, (-4, -4), textcoords="offset points", rotation=90, va="top", ha="right", bbox=label
-        )
-    growth.set(title="Records that a reader sees, through two kills", xlabel="seconds", ylabel="records")
+        # Above the axes, so that it hides no line.
+        above = (kill.at_s, 1.02)
+        growth.annotate(kill.what, above, xycoords=growth.get_xaxis_transform(), ha="center", size="small")
+    growth.set_title("Records that a reader sees, through two kills", pad=22)
+    growth.set(xlabel="seconds", ylabel="records")
+    growth.yaxis.set_major_formatter("{x:,.0f}")
+    growth.grid(axis="y", alpha=0.3)
     growth.legend(loc="upper left")
 
     late = flights.append_column("late", pc.fill_null(pc.greater(flights.column("dep_delay"), LATE_MINUTES), False))
