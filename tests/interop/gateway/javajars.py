@@ -1,0 +1,24 @@
+"""The jars of Kafka's command line tools, of Kafka Streams and of its examples."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.interop.brokerjars import JARS as _BROKER
+from tests.interop.brokerjars import KAFKA
+from tests.interop.kafkatools import Jar
+
+__all__ = ["STREAMS", "TOOLS"]
+
+TOOLS: Final = (
+    *_BROKER,
+    Jar("org.apache.kafka", "kafka-tools", KAFKA, "62f3c5dd7aa3442d4c5bc6a95f86e2502178ea09de8e27f74d9563bf955e253c"),
+)
+STREAMS: Final = (
+    *TOOLS,
+    Jar("org.apache.kafka", "kafka-streams", KAFKA, "bd73f3805e116f711e8456ee89a8a5b43ff5dcf5a5bb865afae29deae89e7c4b"),
+    Jar("org.apache.kafka", "kafka-streams-examples", KAFKA, "6463ef446d45504bf65fa4208f1b4bcce1c7559152f6f7294e2e1f3c08e28420"),
+    Jar("org.rocksdb", "rocksdbjni", "10.1.3", "e7f925287d9fe2574fb7c7a86f7facaa9b8ab602a2eed0e598bf633528121498"),
+)  # fmt: skip
