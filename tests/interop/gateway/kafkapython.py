@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from xml.etree import ElementTree
 
 from tests.interop.kafkatools import cache_folder
 
@@ -20,6 +20,7 @@ _NAME: Final = "kafka_python-3.0.12"
 _REQUIREMENTS: Final = ("pytest", "pytest-timeout", "pytest-mock", "lz4", "zstandard", "crc32c")
 _FETCH_S: Final = 600
 _TEST_S: Final = 60
+_BAD: Final = ("failure", "error", "skipped")
 _SERVICE: Final = """\
 class ExternalService:
     def __init__(self, host, port):
@@ -64,8 +65,11 @@ def _pip(*arguments: str) -> None:
         raise CannotFetchError(f"pip {' '.join(arguments)}: {done.stderr.strip()[-300:]}")
 
 
-def run(folder: Path, address: str) -> tuple[Mapping[str, str], str]:
-    """Return how each test of producers, consumers and administrators has ended, and what has been printed."""
+def run(folder: Path, address: str, report: Path) -> tuple[Mapping[str, str], str]:
+    """Return how each test of producers, consumers and administrators has ended, and what has been printed.
+
+    It is `passed`, or the name of an element in pytest's `report`, a file that is written.
+    """
     environment = {
         **os.environ,
         "KAFKA_VERSION": "4.0.0",
@@ -74,7 +78,7 @@ def run(folder: Path, address: str) -> tuple[Mapping[str, str], str]:
         "PYTHONPATH": os.pathsep.join((str(folder), str(folder / "packages"))),
     }
     files = [f"test/integration/test_{name}_integration.py" for name in ("producer", "consumer", "admin")]
-    options = ["-p", "no:cacheprovider", "-p", "no:logging", "--timeout", str(_TEST_S), "--color=no", "-v"]
+    options = ["-p", "no:cacheprovider", "-p", "no:logging", "--timeout", str(_TEST_S), f"--junitxml={report}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files],
         cwd=folder,
@@ -83,5 +87,6 @@ def run(folder: Path, address: str) -> tuple[Mapping[str, str], str]:
         text=True,
         check=False,
     )
-    found = re.findall(r"^test/\S+::(\S+) (PASSED|FAILED|SKIPPED|ERROR)", done.stdout, re.MULTILINE)
-    return dict(found), done.stdout
+    cases = ElementTree.parse(report).iter("testcase")
+    found = {case.attrib["name"]: next((part.tag for part in case if part.tag in _BAD), "passed") for case in cases}
+    return found, done.stdout
