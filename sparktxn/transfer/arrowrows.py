@@ -21,7 +21,7 @@ from sparktxn.scan.leaves import leaves
 __all__ = ["Int96Error", "arrow_tables", "parquet_tables"]
 
 At = Callable[[float], object]
-"""Told which part of a file has been read, from 0 to 1."""
+"""Called with the part of a file that has been read, from 0 to 1."""
 
 _ROWS: Final = 65_536
 _BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -40,7 +40,7 @@ class Int96Error(ValueError):
 
 
 def arrow_tables(path: Path, at: At) -> Iterator[pa.Table]:
-    """Yield the rows of an Arrow file; tell `at` which part of it they take.
+    """Yield the rows of an Arrow file; `at` is called with the part of it that has been read.
 
     Raises:
         ValueError: a column is damaged. Arrow trusts what such a file says about itself, and a process may die of it.

@@ -37,7 +37,7 @@ CHARACTERS = ['"', '""', '"""', ",", "\n", "\r\n", "\r", "x", "é", " "]
 
 
 def ignore(read_bytes: int) -> None:
-    """What reading tells of the file is of no account here."""
+    """How much was read is of no account here."""
 
 
 def records_of(text: str) -> list[list[str | None]] | None:
