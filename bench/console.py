@@ -1,15 +1,21 @@
-"""Pages of the console on a large store: what each one costs after the first, with a commit before each."""
+"""Pages of the console on a large store: what each one costs after the first, with a commit before each.
+
+The commit is one of a transaction with an offset of a group, as exactly-once consumers make them.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 from bench.figures import Figure, median
 from bench.synthesis import fill_with_segments
+from sparktxn import ConsumerGroupMetadata, ConsumerGroupTopicPartitions, TopicPartition
 from sparktxn.console.asked import Asked
-from sparktxn.console.pages.groups import groups
+from sparktxn.console.pages.groups import group, groups
 from sparktxn.console.pages.log import log
 from sparktxn.console.pages.objects import files, topic_files
 from sparktxn.console.pages.overview import overview
@@ -25,17 +31,20 @@ __all__ = ["measure"]
 _PARTITIONS = 10_000
 _SEGMENTS = 100
 _RECORDS = 1_000
-_IDS = 100_000
+_IDS = 1_000_000
 _ROUNDS = 5
 _TARGET_MS = 300
+_READ_S = 2.0
 _PAGES = {
     "overview": (overview, {}, {}),
+    "overview, all that remains": (overview, {"span": "all"}, {}),
     "topics": (topics, {}, {}),
     "topic": (topic, {"start": "5000"}, {"name": "t"}),
-    "files of a partition": (topic_files, {"partition": "77", "from": "50000"}, {"name": "t"}),
+    "files of a topic": (topic_files, {"partition": "77", "from": "50000"}, {"name": "t"}),
     "transactions": (transactions, {}, {}),
     "transactional ids": (transactional_ids, {"prefix": "job-005"}, {}),
     "groups": (groups, {}, {}),
+    "a group": (group, {"id": "readers", "span": "all"}, {}),
     "log": (log, {}, {}),
     "files": (files, {}, {}),
 }
@@ -53,6 +62,10 @@ def measure() -> Iterator[Figure]:
     settings = {"bootstrap.servers": uri, "transactional.id": "writer"}
     with Store.open(uri) as store, Producer(settings) as producer:
         assert store.log.objects.uri == kept.uri
+        store.commit_offsets(
+            ConsumerGroupTopicPartitions("readers", [TopicPartition("t", number, 1) for number in range(_PARTITIONS)])
+        )
+        before_bytes = resident_bytes()
         source = Source(store)
         producer.init_transactions()
         for name, (page, asked, path) in _PAGES.items():
@@ -60,9 +73,31 @@ def measure() -> Iterator[Figure]:
             for number in range(_ROUNDS + 1):
                 producer.begin_transaction()
                 producer.produce("t", b"x", partition=number)
+                producer.send_offsets_to_transaction(
+                    [TopicPartition("t", number, _RECORDS)], ConsumerGroupMetadata("readers")
+                )
                 producer.commit_transaction()
                 began = time.process_time()
                 html = render(page(source, Asked(asked), **path), "/", uri, source.now_ms())
                 taken.append((time.process_time() - began) * 1_000)
             note = f"first {taken[0]:,.0f} ms, {len(html) / 1024:,.0f} KiB"
             yield Figure(f"console, {name}", median(taken[1:]), "ms CPU", _TARGET_MS, at_most=True, note=note)
+        began, loads = time.process_time(), 0
+        while not source.past.up_to(source.log.refresh()).is_complete or loads == 0:
+            source.past.read_on(_READ_S)
+            loads += 1
+        note = f"of {_PARTITIONS:,} manifests with {_PARTITIONS * _SEGMENTS:,} segments, after {loads} pages"
+        yield Figure("console, the past before the entries", time.process_time() - began, "s CPU", note=note)
+        html = render(overview(source, Asked({"span": "all"})), "/", uri, source.now_ms())
+        taken = []
+        for _ in range(_ROUNDS):
+            began = time.process_time()
+            html = render(overview(source, Asked({"span": "all"})), "/", uri, source.now_ms())
+            taken.append((time.process_time() - began) * 1_000)
+        yield Figure("console, overview with all of it", median(taken), "ms CPU", _TARGET_MS, at_most=True)
+        yield Figure("console, memory of all pages", (resident_bytes() - before_bytes) / 2**20, "MiB")
+
+
+def resident_bytes() -> int:
+    """The memory of this process that is in use."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
