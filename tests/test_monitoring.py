@@ -9,23 +9,22 @@ from typing import Any
 
 import yaml
 
-from pyspark_txnlog.operating.listener import GAUGES
 from sparktxn import metrics
-from sparktxn.exporter.families import FAMILIES
+from sparktxn.metrics.families import STORE_FAMILIES, STREAM_FAMILIES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 DASHBOARD = ROOT / "conf" / "grafana" / "txnlog.json"
 ALERTS = ROOT / "conf" / "prometheus" / "alerts.yml"
 
-OF_SPARK = {f"txnlog_stream_{gauge}" for gauge in GAUGES}
+FAMILIES = {**STORE_FAMILIES, **metrics.FAMILIES, **STREAM_FAMILIES}
 OF_HISTOGRAMS = {
     name + end
     for name, family in metrics.FAMILIES.items()
     if family.kind == "histogram"
     for end in ("_bucket", "_count", "_sum")
 }
-KNOWN = FAMILIES.keys() | metrics.FAMILIES.keys() | OF_SPARK | OF_HISTOGRAMS
+KNOWN = FAMILIES.keys() | OF_HISTOGRAMS
 
 
 def queries_of(dashboard: Path) -> list[str]:
@@ -42,11 +41,10 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
-def test_the_page_lists_each_figure_of_the_exporter_and_of_a_process() -> None:
+def test_the_page_lists_each_figure_of_the_exporter_of_a_process_and_of_a_query() -> None:
     rows = re.findall(r"^\| `((?:kafka|txnlog)_\w+)` \| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
     listed = {name: (labels, meaning) for name, labels, meaning in rows}
-    families = {**FAMILIES, **metrics.FAMILIES}
-    own = {name: (", ".join(family.labels) or "-", family.meaning) for name, family in families.items()}
+    own = {name: (", ".join(family.labels) or "-", family.meaning) for name, family in FAMILIES.items()}
     assert {name: listed.get(name) for name in own} == own
 
 
@@ -74,9 +72,7 @@ def test_every_alert_names_figures_that_exist_and_is_on_the_page() -> None:
 
 
 def test_labels_that_queries_select_exist() -> None:
-    labels = {
-        name: {*family.labels, "job", "instance", "le"} for name, family in {**FAMILIES, **metrics.FAMILIES}.items()
-    }
+    labels = {name: {*family.labels, "job", "instance", "le"} for name, family in FAMILIES.items()}
     for query in [*queries_of(DASHBOARD), *(rule["expr"] for rule in rules())]:
         for name, selected in re.findall(r"\b((?:kafka|txnlog)_\w+)\{([^}]*)\}", query):
             known = labels.get(name.removesuffix("_bucket"), labels.get(name, set()))

@@ -13,7 +13,6 @@ from typing import Final
 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import ViewExpired
-from sparktxn.exporter.families import Figures
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX
 from sparktxn.log.keep.runs import sizes_of
@@ -32,7 +31,10 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["StoreFigures"]
+__all__ = ["Figures", "StoreFigures"]
+
+Figures = dict[str, list[tuple[tuple[str, ...], float]]]
+"""The samples of each name: the values of its labels, and the figure."""
 
 _PARTS: Final = ("store", "topics/", "transactions/", "groups/", SEGMENTS_PREFIX)
 _OLDEST_SHOWN: Final = 100

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from sparktxn.errors import KafkaException
-from sparktxn.exporter.families import FAMILIES, Figures
-from sparktxn.exporter.storefigures import StoreFigures
+from sparktxn.exporter.storefigures import Figures, StoreFigures
+from sparktxn.metrics.families import STORE_FAMILIES
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -78,7 +78,7 @@ class StoreMetrics(Collector):
 
 def _metrics(figures: Figures) -> list[Metric]:
     found = []
-    for name, family in FAMILIES.items():
+    for name, family in STORE_FAMILIES.items():
         metric = Metric(name.removesuffix("_total"), family.meaning, family.kind)
         samples: list[Any] = metric.samples
         labels = family.labels

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparktxn.metrics.process import FAMILIES, PROCESS, Family
+from sparktxn.metrics.families import FAMILIES, Family
+from sparktxn.metrics.process import PROCESS
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

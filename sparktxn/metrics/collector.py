@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.metrics.process import FAMILIES, PROCESS, Family
+from sparktxn.metrics.families import FAMILIES, Family
+from sparktxn.metrics.process import PROCESS
 from sparktxn.values import arguments
 
 try:

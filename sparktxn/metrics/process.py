@@ -10,35 +10,14 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 from sparktxn.process.clock import Clock
 
-__all__ = ["BUCKETS_S", "FAMILIES", "PROCESS", "Call", "Calls", "Counter", "Family", "ProcessFigures", "Requests"]
+__all__ = ["BUCKETS_S", "PROCESS", "Call", "Calls", "Counter", "ProcessFigures", "Requests"]
 
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper bounds of the buckets of times, in seconds; the last bucket has none."""
-
-
-class Family(NamedTuple):
-    """What the figures of one name mean, and the names of their labels."""
-
-    meaning: str
-    labels: tuple[str, ...] = ()
-    kind: Literal["gauge", "counter", "histogram"] = "counter"
-
-
-FAMILIES: Final[dict[str, Family]] = {
-    "txnlog_client_call_seconds": Family("How long calls took, also those that failed", ("call",), "histogram"),
-    "txnlog_client_call_failures_total": Family("Calls that raised an error", ("call",)),
-    "txnlog_client_entries_won_total": Family("Entries of the log that this process has written"),
-    "txnlog_client_entries_lost_total": Family("Entries that another writer wrote into the slot of this process"),
-    "txnlog_client_write_retries_total": Family("Writes of the log that began again after a failure of the store"),
-    "txnlog_client_requests_total": Family("Requests to object stores, a listing as one", ("request",)),
-    "txnlog_client_request_bytes_total": Family("Bytes of objects that were read and written", ("request",)),
-    "txnlog_client_request_retries_total": Family("Requests to remote stores that were sent again"),
-}
-"""All names, in their order."""
 
 
 class Counter:

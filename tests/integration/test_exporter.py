@@ -11,11 +11,11 @@ import pytest
 
 from sparktxn import TopicPartition
 from sparktxn.exporter import storefigures as figures_module
-from sparktxn.exporter.families import FAMILIES
 from sparktxn.exporter.storemetrics import StoreMetrics
 from sparktxn.log.views.entryhistory import Replay
 from sparktxn.log.views.entrysummary import EntrySummary, summaries
 from sparktxn.maintenance import rewrite, vacuum
+from sparktxn.metrics.families import STORE_FAMILIES as FAMILIES
 from sparktxn.objectstore import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock

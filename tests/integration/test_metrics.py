@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from sparktxn import ConfigurationError, metrics
 from sparktxn.config.store import StoreSettings
-from sparktxn.metrics.process import FAMILIES, PROCESS, Calls, Counter, Requests
+from sparktxn.metrics.families import FAMILIES
+from sparktxn.metrics.process import PROCESS, Calls, Counter, Requests
 from sparktxn.objectstore import open_store
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock

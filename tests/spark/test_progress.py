@@ -14,9 +14,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from pyspark_txnlog import ProgressListener
 from pyspark_txnlog.operating.listener import GAUGES
-from sparktxn import Producer, Store
+from sparktxn import Producer, Store, metrics
 from sparktxn.testing.clocks import ManualClock
 from tests.spark.readers import Query, commit, stream_reader
 
@@ -145,6 +147,11 @@ def test_the_line_names_the_first_topics(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.messages[0].startswith(f"query '{uuid.UUID(int=1)}' micro-batch 3 of a, b, c and 1 more: 150 rows,")
 
 
+def names_of(text: str) -> set[str]:
+    """The samples of a page, with their labels."""
+    return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
 def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "spark.prom"
     listener = ProgressListener(prometheus_file=file)
@@ -155,9 +162,17 @@ def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:
     assert f"txnlog_stream_backlog_rows{{{labels}}} 1234567\n" in text
     assert f"txnlog_stream_batch_duration_seconds{{{labels}}} 1.234\n" in text
     assert "# TYPE txnlog_stream_backlog_rows gauge\n" in text
-    sample = re.compile(r'[a-z_]+\{query_id="[0-9a-f-]+",query="(?:[^"\\]|\\.)*"\} -?[0-9]+(?:\.[0-9]+)?')
+    sample = re.compile(r'[a-z_]+(?:\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)+\})? -?[0-9]+(?:\.[0-9]+)?')
     assert all(line.startswith("# ") or sample.fullmatch(line) for line in text.splitlines())
-    assert len([line for line in text.splitlines() if not line.startswith("#")]) == 2 * len(GAUGES)
+    assert len([line for line in text.splitlines() if line.startswith("txnlog_stream_")]) == 2 * len(GAUGES)
+    # The driver's own figures are there under the names that prometheus_client gives them.
+    registry = CollectorRegistry()
+    metrics.register(registry)
+    own, ours = generate_latest(registry).decode(), text[text.index("# HELP txnlog_client_") :]
+    assert names_of(ours) == names_of(own)
+    assert [line for line in ours.splitlines() if line.startswith("#")] == [
+        line for line in own.splitlines() if line.startswith("#")
+    ]
     listener.onQueryTerminated(SimpleNamespace(id=uuid.UUID(int=1), exception="it broke"))  # type: ignore[arg-type]
     text = file.read_text()
     assert f"txnlog_stream_running{{{labels}}} 0\n" in text

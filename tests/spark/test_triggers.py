@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import ProgressListener
-from sparktxn import Store
+from sparktxn import Store, metrics
+from sparktxn.metrics.families import STREAM_FAMILIES
 from tests.spark.readers import commit
 
 if TYPE_CHECKING:
@@ -63,6 +65,12 @@ def test_each_trigger_reports_its_progress(spark: SparkSession, topic: Store, tm
             time.sleep(0.05)
         (gauges,) = listener.gauges().values()
         assert (gauges["batch_rows"], gauges["entry"], gauges["backlog_rows"]) == (5, topic.view().entry, 0)
-        assert 'txnlog_stream_running{query_id="' in (tmp_path / "spark.prom").read_text()
+        text = (tmp_path / "spark.prom").read_text()
+        names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+        assert names == [*STREAM_FAMILIES, *metrics.FAMILIES]
+        assert 'txnlog_stream_running{query_id="' in text
+        # The driver has followed the log of this store.
+        (gets,) = re.findall(r'^txnlog_client_requests_total\{request="get"\} ([0-9]+)$', text, re.MULTILINE)
+        assert int(gets) > 0
     finally:
         spark.streams.removeListener(listener)

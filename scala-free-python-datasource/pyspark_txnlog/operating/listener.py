@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from sparktxn import metrics
+from sparktxn.metrics.families import STREAM_FAMILIES, STREAM_PREFIX
 from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 
@@ -29,20 +31,7 @@ _TOPICS_SHOWN: Final = 3
 
 Gauges = dict[str, float]
 
-GAUGES: Final = {
-    "running": "1 while the query runs, 0 after it has ended",
-    "failed": "1 if it has ended with an error",
-    "batch_id": "the last micro-batch",
-    "batch_rows": "rows that it has read",
-    "batch_entries": "entries of the log that it has passed",
-    "batch_transactions": "transactions that it has read, in commit order",
-    "batch_duration_seconds": "how long it took",
-    "processed_rows_per_second": "how fast that was",
-    "entry": "the entry of the log up to which the query has read",
-    "backlog_rows": "rows that can be read and that it has not",
-    "backlog_transactions": "transactions of the backlog, in commit order",
-    "backlog_seconds": "how old the oldest record of the backlog is, by its timestamp",
-}
+GAUGES: Final = {name.removeprefix(STREAM_PREFIX): family.meaning for name, family in STREAM_FAMILIES.items()}
 """What each gauge says of a query."""
 
 _SUMMED: Final = ("batch_entries", "batch_transactions", "backlog_rows", "backlog_transactions")
@@ -59,7 +48,8 @@ class ProgressListener(StreamingQueryListener):
         export: called with `gauges()` after each change, on Spark's thread: it must not wait long. An error that it
             raises is logged.
         prometheus_file: a file that is replaced after each change, in Prometheus' text format: for node_exporter's
-            textfile collector, or a web server. One file is for one driver.
+            textfile collector, or a web server. One file is for one driver. It has the figures of this process, too,
+            which `sparktxn.metrics` counts.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -214,16 +204,25 @@ def _line(name: str, topics: str, gauges: Mapping[str, float], counts_transactio
 
 
 def _prometheus_text(gauges: Mapping[str, Gauges], names: Mapping[str, str]) -> str:
-    return "".join(_metric_lines(gauges, names))
+    """Return the gauges of all queries and the figures of this process, the driver."""
+    queries: dict[str, dict[tuple[str, ...], float]] = {
+        name: {(query_id, names.get(query_id, "")): values[gauge] for query_id, values in sorted(gauges.items())}
+        for name, gauge in zip(STREAM_FAMILIES, GAUGES, strict=True)
+    }
+    lines = [*_metric_lines(STREAM_FAMILIES, queries), *_metric_lines(metrics.FAMILIES, metrics.figures())]
+    return "".join(lines)
 
 
-def _metric_lines(gauges: Mapping[str, Gauges], names: Mapping[str, str]) -> Iterable[str]:
-    for gauge, meaning in GAUGES.items():
-        metric = f"txnlog_stream_{gauge}"
-        yield f"# HELP {metric} {meaning}\n# TYPE {metric} gauge\n"
-        for query_id, values in sorted(gauges.items()):
-            labels = f'query_id="{query_id}",query="{_escaped(names.get(query_id, ""))}"'
-            yield f"{metric}{{{labels}}} {_number(values[gauge])}\n"
+def _metric_lines(
+    families: Mapping[str, metrics.Family], figures: Mapping[str, Mapping[tuple[str, ...], float]]
+) -> Iterable[str]:
+    for name, family in families.items():
+        yield f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind}\n"
+        ends = {"_bucket": (*family.labels, "le"), "_sum": family.labels, "_count": family.labels}
+        for end, labels in ends.items() if family.kind == "histogram" else [("", family.labels)]:
+            for values, figure in figures[name + end].items():
+                shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+                yield f"{name}{end}{{{shown}}} {_number(figure)}\n" if shown else f"{name}{end} {_number(figure)}\n"
 
 
 def _number(value: float) -> str:

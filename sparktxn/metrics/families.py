@@ -1,16 +1,33 @@
-"""The names of the exporter's figures, with what each says. Kafka's exporters have the names in ``kafka_``, too."""
+"""The names of all figures, of stores, of processes and of Spark's queries, with what each says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from sparktxn.metrics.process import Family
+__all__ = ["FAMILIES", "STORE_FAMILIES", "STREAM_FAMILIES", "STREAM_PREFIX", "Family"]
 
-__all__ = ["FAMILIES", "Figures"]
 
-Figures = dict[str, list[tuple[tuple[str, ...], float]]]
-"""The samples of each name: the values of its labels, and the figure."""
+class Family(NamedTuple):
+    """What the figures of one name mean, and the names of their labels."""
+
+    meaning: str
+    labels: tuple[str, ...] = ()
+    kind: Literal["gauge", "counter", "histogram"] = "counter"
+
+
+FAMILIES: Final[dict[str, Family]] = {
+    "txnlog_client_call_seconds": Family("How long calls took, also those that failed", ("call",), "histogram"),
+    "txnlog_client_call_failures_total": Family("Calls that raised an error", ("call",)),
+    "txnlog_client_entries_won_total": Family("Entries of the log that this process has written"),
+    "txnlog_client_entries_lost_total": Family("Entries that another writer wrote into the slot of this process"),
+    "txnlog_client_write_retries_total": Family("Writes of the log that began again after a failure of the store"),
+    "txnlog_client_requests_total": Family("Requests to object stores, a listing as one", ("request",)),
+    "txnlog_client_request_bytes_total": Family("Bytes of objects that were read and written", ("request",)),
+    "txnlog_client_request_retries_total": Family("Requests to remote stores that were sent again"),
+}
+"""The figures of a process, in their order."""
+
 
 _TOPIC: Final = ("topic",)
 _PARTITION: Final = ("topic", "partition")
@@ -23,7 +40,7 @@ def _family(meaning: str, labels: Sequence[str] = (), kind: Literal["gauge", "co
     return Family(meaning, tuple(labels), kind)
 
 
-FAMILIES: Final[dict[str, Family]] = {
+STORE_FAMILIES: Final[dict[str, Family]] = {
     "kafka_topic_partitions": _family("Number of partitions of a topic", _TOPIC),
     "kafka_topic_partition_oldest_offset": _family("Log start offset of a partition", _PARTITION),
     "kafka_topic_partition_current_offset": _family("Log end offset of a partition", _PARTITION),
@@ -61,4 +78,23 @@ FAMILIES: Final[dict[str, Family]] = {
     "txnlog_up": _family("1 if the store could be read for this scrape, else 0 with no other figure of it"),
     "txnlog_scrape_duration_seconds": _family("How long reading the store took for this scrape"),
 }
-"""All names, in the order of the page."""
+"""The figures of a store, in the order of the exporter's page. Some have the names of Kafka's exporters."""
+
+STREAM_PREFIX: Final = "txnlog_stream_"
+_QUERY: Final = ("query_id", "query")
+
+STREAM_FAMILIES: Final[dict[str, Family]] = {
+    f"{STREAM_PREFIX}running": _family("1 while the query runs, 0 after it has ended", _QUERY),
+    f"{STREAM_PREFIX}failed": _family("1 if it has ended with an error", _QUERY),
+    f"{STREAM_PREFIX}batch_id": _family("The last micro-batch", _QUERY),
+    f"{STREAM_PREFIX}batch_rows": _family("Rows that it has read", _QUERY),
+    f"{STREAM_PREFIX}batch_entries": _family("Entries of the log that it has passed", _QUERY),
+    f"{STREAM_PREFIX}batch_transactions": _family("Transactions that it has read, in commit order", _QUERY),
+    f"{STREAM_PREFIX}batch_duration_seconds": _family("How long it took", _QUERY),
+    f"{STREAM_PREFIX}processed_rows_per_second": _family("How fast that was", _QUERY),
+    f"{STREAM_PREFIX}entry": _family("The entry of the log up to which the query has read", _QUERY),
+    f"{STREAM_PREFIX}backlog_rows": _family("Rows that can be read and that it has not", _QUERY),
+    f"{STREAM_PREFIX}backlog_transactions": _family("Transactions of the backlog, in commit order", _QUERY),
+    f"{STREAM_PREFIX}backlog_seconds": _family("How old the oldest record of the backlog is, by its timestamp", _QUERY),
+}
+"""The gauges of a query of Spark, in their order."""
