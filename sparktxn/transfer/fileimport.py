@@ -175,7 +175,8 @@ def _paths(files: object) -> tuple[list[Path], int]:
     found: list[Path] = []
     partition_count = 0
     for path in paths:
-        if not path.is_dir():
+        # Path.is_dir() raises for a name that no file system takes: it is none of a folder.
+        if not os.path.isdir(path):
             found.append(path)
             continue
         exported = exported_files(path)
