@@ -6,7 +6,8 @@ import threading
 from typing import Final, Literal
 
 from sparktxn.gateway.wire.messages import request_name
-from sparktxn.metrics.process import BUCKETS_S, Calls, Counter, Family, Requests
+from sparktxn.metrics.families import Family
+from sparktxn.metrics.process import BUCKETS_S, Calls, Counter, Requests
 
 __all__ = ["FAMILIES", "GatewayFigures", "Samples"]
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from sparktxn.exporter.families import FAMILIES
 from sparktxn.exporter.storemetrics import StoreMetrics
+from sparktxn.metrics.families import STORE_FAMILIES
 from tests.console.asking import Console
 from tests.world import World
 
@@ -31,7 +31,7 @@ def test_the_figures_are_those_of_the_exporter(console: Console, busy: World, ac
     if accept == "text/plain":
         typed = re.findall(r"^# TYPE (\S+)", answer.text, re.MULTILINE)
         # A store that no vacuum has worked in has no age of one.
-        assert set(FAMILIES) - set(typed) == {"txnlog_last_vacuum_age_seconds"}
+        assert set(STORE_FAMILIES) - set(typed) == {"txnlog_last_vacuum_age_seconds"}
 
 
 def test_prometheus_shows_the_token_as_a_bearer(busy: World) -> None:
