@@ -44,7 +44,7 @@ class Appended(NamedTuple):
 
 
 class _SameToken:
-    """Names the segment of a batch, and what its producer sends again: the log tells by that name that it has it."""
+    """Names the segment of a batch, and what its producer sends again: by that name the log knows that it has it."""
 
     def __init__(
         self, topic: StageTopic, partition: int, identity: ProducerIdAndEpoch, base_sequence: int, digest: bytes

@@ -18,7 +18,7 @@ from sparktxn.gateway.settings import Endpoint
 __all__ = ["Placement"]
 
 _API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0\xff\xff"
-"""A request of version 0, from nobody: it is answered before a client has shown who it is."""
+"""A request of version 0, from an unknown client: it is answered before a client has shown who it is."""
 _CHECKED_EVERY_S: Final = 0.5
 _ANSWER_S: Final = 1.0
 _MISSED_MAX: Final = 2

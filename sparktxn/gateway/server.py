@@ -127,7 +127,7 @@ async def _run(
 
 
 def _tune_interpreter() -> None:
-    """Have the collector of garbage look at records of batches seldom: they are many, and in no cycles.
+    """Have the collector of garbage check records of batches seldom: they are many, and in no cycles.
 
     And have threads take turns sooner: a request goes through three of them, and would wait 5 ms for each.
     """

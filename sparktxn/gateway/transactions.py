@@ -1,7 +1,7 @@
 """Transactions that clients have open at this gateway: their records in memory, until a commit names them.
 
-The first request of a transaction writes an entry that opens it. So every gateway sees that it is open, and only the
-one that has opened it can commit it: what another one has in memory would be missing. What a gateway loses with its
+The first request of a transaction writes an entry that opens it. So every gateway sees that it is open. Only the one
+that has opened it can commit it: what another one has in memory would be missing. What a gateway loses with its
 memory is never committed, and the client is asked to abort.
 """
 

@@ -22,8 +22,8 @@ def rows_of(topic: StageTopic, records: pa.Table) -> pa.Table:
     """Return the rows that records have as their values, with the records' timestamps.
 
     Raises:
-        CommandRefused: INVALID_RECORD: a value is no JSON object with the topic's columns, or a record has a key or
-            headers, which the topic does not keep.
+        CommandRefused: INVALID_RECORD: a value is no JSON object with the topic's columns. Or a record has a key or
+            headers: the topic keeps none.
     """
     columns = [field for field in stored_schema(topic.schema) if field.name != TIMESTAMP_COLUMN]
     for name in ("key", "headers"):

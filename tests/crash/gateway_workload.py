@@ -1,4 +1,4 @@
-"""Kafka's clients behind gateways that are killed and paused: what they were told is held against the store.
+"""Kafka's clients behind gateways that are killed and paused: the answers they got are held against the store.
 
 Writers number their records, some in transactions. Copiers read committed records, and write them to another topic in
 transactions that commit their offsets, too. The clients are aiokafka's: they find another gateway by themselves.
@@ -92,7 +92,7 @@ def _bound(count: int) -> Iterator[list[int]]:
 
 @dataclass
 class Told:
-    """What clients were told: values by outcome, and the values of each transaction."""
+    """The answers that clients got: values by outcome, and the values of each transaction."""
 
     stored: set[bytes] = field(default_factory=set)
     refused: set[bytes] = field(default_factory=set)
@@ -260,7 +260,7 @@ def committed_values(uri: str, options: dict[str, str], topic: str) -> list[list
 
 
 def check(told: Told, written: list[list[bytes]], copied: list[list[bytes]] | None = None) -> list[str]:
-    """Return what the store contradicts of what clients were told, or of the order in which they wrote."""
+    """Return what the store contradicts of the answers, or of the order in which they wrote."""
     wrong = []
     counts = Counter(value for values in written for value in values)
     wrong += [f"{value!r} was stored {count} times" for value, count in counts.items() if count > 1]
@@ -310,7 +310,7 @@ async def strike(gateways: Gateways, blows: Blows, seed: int) -> None:
 
 
 async def run(gateways: Gateways, blows: Blows, seed: int, drained: Callable[[], bool], drain_s: float) -> Told:
-    """Run the clients under blows; then let the copiers come to the end, which `drained` tells."""
+    """Run the clients under blows; then let the copiers come to the end, as `drained` says."""
     workload = Workload(gateways.addresses, seed)
     writers = [asyncio.create_task(workload.write(f"w{number}")) for number in range(2)]
     writers += [asyncio.create_task(workload.write_transactions(f"t{number}")) for number in range(2)]

@@ -84,7 +84,7 @@ def test_what_a_gateway_has_in_memory_no_other_one_commits(tmp_path):
 
 
 def test_a_commit_after_a_committed_one_does_not_pass_where_its_records_are_not(tmp_path):
-    """A client's epoch is the same in both: only the entry that opens a transaction tells them apart."""
+    """A client's epoch is the same in both: only the entries that open them differ."""
 
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await begun(first, b"1")
