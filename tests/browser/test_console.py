@@ -23,7 +23,11 @@ AXE = """
 async () => {
   const found = await axe.run(document, {resultTypes: ["violations", "incomplete"]});
   const why = node => node.any.concat(node.all).map(one => one.message).join("; ");
-  return found.violations.concat(found.incomplete).flatMap(
+  // Text that a table's edge cuts has the colours that tests/console/test_style.py knows: axe cannot see them.
+  const isCut = node => document.querySelector(node.target[0]).closest(".scroll") !== null;
+  const left = found.incomplete.map(
+    rule => ({id: rule.id, nodes: rule.nodes.filter(node => rule.id !== "color-contrast" || !isCut(node))}));
+  return found.violations.concat(left).flatMap(
     rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 160)} (${why(node)})`));
 }
 """
@@ -40,6 +44,9 @@ def test_axe_finds_nothing(browser: Browser, site: Site, scheme: Any) -> None:
             page.evaluate(axe)
             for viewport in (WIDE, NARROW):
                 page.set_viewport_size(viewport)
+                # All of it is in sight: axe leaves text to a reader that the window's edge crosses.
+                height = page.evaluate("document.documentElement.scrollHeight")
+                page.set_viewport_size({"width": viewport["width"], "height": height})
                 for what in page.evaluate(AXE):
                     found.setdefault(what, target)
     assert found == {}
