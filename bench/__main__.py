@@ -24,6 +24,7 @@ _NAMES = (
     "vacuuming",
     "jobs",
     "console",
+    "watching",
     "exporting",
     "folding",
     "gateway",

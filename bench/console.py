@@ -35,6 +35,7 @@ _IDS = 1_000_000
 _ROUNDS = 5
 _TARGET_MS = 300
 _READ_S = 2.0
+_ENTRIES = 8_000
 _PAGES = {
     "overview": (overview, {}, {}),
     "overview, all that remains": (overview, {"span": "all"}, {}),
@@ -53,6 +54,7 @@ _numbers = count()
 
 def measure() -> Iterator[Figure]:
     """Yields the figures: milliseconds of a processor, so that the machine's load does not count."""
+    yield read_entries()
     uri = f"memory://console-{next(_numbers)}"
     with Store.open(uri, create=True) as first:
         first.create_topic("t", _PARTITIONS)
@@ -96,6 +98,24 @@ def measure() -> Iterator[Figure]:
             taken.append((time.process_time() - began) * 1_000)
         yield Figure("console, overview with all of it", median(taken), "ms CPU", _TARGET_MS, at_most=True)
         yield Figure("console, memory of all pages", (resident_bytes() - before_bytes) / 2**20, "MiB")
+
+
+def read_entries() -> Figure:
+    """How fast entries that are older than those in memory are counted, each of one small transaction."""
+    uri = f"memory://console-{next(_numbers)}"
+    settings = {"bootstrap.servers": uri, "transactional.id": "writer"}
+    with Store.open(uri, create=True) as store, Producer(settings) as producer:
+        store.create_topic("t", 3)
+        producer.init_transactions()
+        for number in range(_ENTRIES):
+            producer.begin_transaction()
+            producer.produce("t", b"x" * 50, partition=number % 3)
+            producer.commit_transaction()
+        past = Source(store).past
+        left, began = past.up_to(store.log.refresh()).entries_left, time.process_time()
+        while not past.up_to(store.log.refresh()).is_complete:
+            past.read_on(_READ_S)
+        return Figure("console, older entries", left / (time.process_time() - began), "/s CPU")
 
 
 def resident_bytes() -> int:
