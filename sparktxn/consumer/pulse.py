@@ -228,13 +228,26 @@ class Pulse:
         elif not life.is_remote and now_s > life.polled_s + life.poll_interval_s:
             self._leave(life)
         elif now_s >= life.renew_at_s:
-            try:
-                with self._log.within(min(life.interval_s, _REQUEST_S_MAX)):
-                    self._show(life)
-            except StoreUnavailable as error:
-                soonest_s = min(life.interval_s, _REPLACED_EVERY_S)
-                life.renew_at_s = self._now_s() + max(soonest_s, life.interval_s / _RETRY_PART)
-                log_event("heartbeat_failed", member_id=life.member_id, group_id=life.group_id, error=error)
+            self._show_in_time(life)
+
+    def heard(self, life: Life) -> None:
+        """Note that a member which is elsewhere was heard, and show that it lives if that is due.
+
+        Its requests do so side by side: the thread of this pulse does it only for a member that was heard last before.
+        """
+        now_s = life.polled_s = self._now_s()
+        if not life.gone and now_s >= life.renew_at_s - life.interval_s / _RETRY_PART:
+            life.renew_at_s = now_s + life.interval_s
+            self._show_in_time(life)
+
+    def _show_in_time(self, life: Life) -> None:
+        try:
+            with self._log.within(min(life.interval_s, _REQUEST_S_MAX)):
+                self._show(life)
+        except StoreUnavailable as error:
+            soonest_s = min(life.interval_s, _REPLACED_EVERY_S)
+            life.renew_at_s = self._now_s() + max(soonest_s, life.interval_s / _RETRY_PART)
+            log_event("heartbeat_failed", member_id=life.member_id, group_id=life.group_id, error=error)
 
     def _show(self, life: Life) -> None:
         """Write the member's object: its size changes, where the store's times are coarse.

@@ -99,7 +99,7 @@ class Members:
             if member.life.gone:
                 del self._members[group_id, member_id]
                 return None
-        member.life.polled_s = self._now_s()
+        self._pulse.heard(member.life)
         return member
 
     def serve(self, state: MemberState) -> Member:
