@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from sparktxn import Producer
 from sparktxn.admin import AdminClient, NewTopic
 from tests.gateway.processes import Gateway, gateway, new_store
-from tests.gateway.wire import Wire
+from tests.gateway.wire import WAIT_S, Wire
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -35,16 +35,18 @@ def with_producer(address: str, work: Callable[[AIOKafkaProducer], Awaitable[Any
 
 
 async def seen(address: str, isolation_level: str) -> list[bytes]:
-    """All that a consumer reads in a second and a half."""
+    """All that a consumer reads, up to the end that its isolation level has."""
     consumer = AIOKafkaConsumer(bootstrap_servers=address, isolation_level=isolation_level, group_id=None)
     await consumer.start()
     try:
         consumer.assign([PARTITION])
         await consumer.seek_to_beginning(PARTITION)
+        end_offset = (await consumer.end_offsets([PARTITION]))[PARTITION]
         found: list[bytes] = []
-        for _ in range(5):
-            batches = await consumer.getmany(timeout_ms=300)
-            found += [record.value for records in batches.values() for record in records]
+        async with asyncio.timeout(WAIT_S):
+            while await consumer.position(PARTITION) < end_offset:
+                batches = await consumer.getmany(timeout_ms=300)
+                found += [record.value for records in batches.values() for record in records]
         return found
     finally:
         await consumer.stop()
@@ -140,6 +142,11 @@ def test_an_administrator_ends_what_is_in_a_gateways_memory(tmp_path: Path) -> N
         assert end(wire, "shop", known, committed=True) is ErrorCode.producer_fenced
         (state,) = admin.ask("describe_transactions", 0, transactional_ids=["shop"]).transaction_states
         assert state.transaction_state != "Ongoing"
+        known = identity(wire, "shop")
+        begin(wire, "shop", known)
+        with AdminClient({"bootstrap.servers": store}) as direct:  # as `txnlog transactions fence` does
+            direct.fence_producers(["shop"])["shop"].result()
+        assert end(wire, "shop", known, committed=True) is ErrorCode.producer_fenced
 
 
 def test_typed_topics_are_refused_to_producers(tmp_path: Path) -> None:
@@ -154,3 +161,14 @@ def test_typed_topics_are_refused_to_producers(tmp_path: Path) -> None:
 
     with gateway(store) as found:
         with_producer(found.address, work)
+
+
+def test_records_without_acknowledgement_are_stored_as_others(tmp_path: Path) -> None:
+    async def work(producer: AIOKafkaProducer) -> None:
+        for number in range(3):
+            await producer.send("orders", str(number).encode(), partition=0)
+        await producer.flush()
+
+    with gateway(new_store(tmp_path)) as found:
+        with_producer(found.address, work, acks=0)
+        assert asyncio.run(seen(found.address, "read_committed")) == [b"0", b"1", b"2"]
