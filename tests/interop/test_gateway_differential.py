@@ -19,6 +19,8 @@ from tests.interop.peers import ROOT
 pytestmark = pytest.mark.interop
 
 PROGRAM_S = 400
+UNSTABLE = {"calls_without_time"}
+"""Which of two time-outs of the client comes first depends on the machine."""
 
 
 def verdicts(python: Path, address: str, out: Path) -> dict[str, Any]:
@@ -38,5 +40,5 @@ def test_a_program_sees_the_same_or_what_is_listed(confluent: Path, broker: Brok
         here = verdicts(confluent, served.address, tmp_path / "here.json")
     assert here.keys() == there.keys()
     assert not [name for name in there if broken(there[name])]
-    differing = {name for name in there if not same(there[name], here[name])}
+    differing = {name for name in there if not same(there[name], here[name])} - UNSTABLE
     assert differing == DIFFERING.keys(), {name: (there[name], here[name]) for name in differing ^ DIFFERING.keys()}
