@@ -56,7 +56,7 @@ def test_a_client_that_loses_a_gateway_goes_on_at_another(tmp_path: Path) -> Non
 
     async def produce() -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=addresses[0], enable_idempotence=True, request_timeout_ms=40_000, retry_backoff_ms=100
+            bootstrap_servers=addresses, enable_idempotence=True, request_timeout_ms=40_000, retry_backoff_ms=100
         )
         await producer.start()
         try:
