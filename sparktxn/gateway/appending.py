@@ -24,6 +24,7 @@ from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["Appended", "Appends"]
@@ -223,7 +224,7 @@ class Appends:
             if writer.identity == NO_IDENTITY:
                 writer.initialise()
             return
-        sequences: dict[tuple[int, int], int] = {}
+        sequences: dict[TopicIdPartition, int] = {}
         for waiting in batches:
             where = (waiting.segment.topic.topic_id, waiting.segment.partition)
             sequences.setdefault(where, waiting.base_sequence)
@@ -263,7 +264,7 @@ def _in_sequence(batches: Sequence[_Waiting]) -> list[list[_Waiting]]:
     if batches[0].identity == NO_IDENTITY:
         return [list(batches)]
     lists: list[list[_Waiting]] = [[]]
-    expected: dict[tuple[int, int], int] = {}
+    expected: dict[TopicIdPartition, int] = {}
     for waiting in batches:
         where = (waiting.segment.topic.topic_id, waiting.segment.partition)
         if expected.get(where, waiting.base_sequence) != waiting.base_sequence:

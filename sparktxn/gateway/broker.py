@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import Appends
-from sparktxn.gateway.calls import Calls
 from sparktxn.gateway.classicgroups import ClassicGroups
 from sparktxn.gateway.consumergroups import ConsumerGroups
 from sparktxn.gateway.following import LogEnd
+from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
+from sparktxn.gateway.heldtransactions import Transactions
 from sparktxn.gateway.ledgroups import LedGroups
 from sparktxn.gateway.members import Members
-from sparktxn.gateway.memory import RequestMemory
+from sparktxn.gateway.partitionreads import Reads
 from sparktxn.gateway.placement import Placement
-from sparktxn.gateway.reading import Reads
 from sparktxn.gateway.requestfigures import GatewayFigures
+from sparktxn.gateway.requestmemory import RequestMemory
 from sparktxn.gateway.roster import Roster
-from sparktxn.gateway.settings import Endpoint, GatewaySettings
-from sparktxn.gateway.transactions import Transactions
+from sparktxn.gateway.storecalls import Calls
 from sparktxn.store import Store
 
 __all__ = ["Broker"]

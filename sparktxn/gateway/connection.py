@@ -11,7 +11,7 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.authentication import AUTHENTICATING_BYTES_MAX, AUTHENTICATING_S, Authentication
-from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request, decode_request, encode_response
+from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request, decode_request, encode_response
 from sparktxn.process.events import log_event
 
 __all__ = ["Connection"]

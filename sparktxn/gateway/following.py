@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from sparktxn.errors import StoreError
-from sparktxn.gateway.calls import Calls
+from sparktxn.gateway.storecalls import Calls
 from sparktxn.log.log import Log
 from sparktxn.process.events import log_event
 

@@ -13,7 +13,7 @@ import hashlib
 import ssl
 from typing import Final
 
-from sparktxn.gateway.settings import Endpoint
+from sparktxn.gateway.gatewaysettings import Endpoint
 
 __all__ = ["Placement"]
 
@@ -64,16 +64,26 @@ async def _asked(endpoint: Endpoint, tls: bool) -> None:
 
     Nothing of it is believed, so its certificate is not looked at.
     """
-    context = None
     if tls:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection(*endpoint, ssl=context)
+        await _greeted(endpoint)
+        return
+    reader, writer = await asyncio.open_connection(*endpoint)
     try:
         writer.write(len(_API_VERSIONS).to_bytes(4) + _API_VERSIONS)
         await reader.readexactly(4)
     finally:
         writer.close()
+
+
+async def _greeted(endpoint: Endpoint) -> None:
+    """Return once a gateway takes part in TLS's greeting: it may refuse a client without a certificate after that."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        _, writer = await asyncio.open_connection(*endpoint, ssl=context)
+    except ssl.SSLError:
+        return
+    writer.close()
 
 
 def _weight(client_host: str, client_id: str, endpoint: Endpoint) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final, Literal
 
-from sparktxn.gateway.wire.messages import request_name
+from sparktxn.gateway.wire.wiremessages import request_name
 from sparktxn.metrics.families import Family
 from sparktxn.metrics.process import BUCKETS_S, Calls, Counter, Requests
 

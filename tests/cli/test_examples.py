@@ -19,7 +19,7 @@ from sparktxn.cli import verbs
 from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
 from sparktxn.exporter import scraping as exporter_server
-from sparktxn.gateway import server as gateway_server
+from sparktxn.gateway import gatewayserver as gateway_server
 from sparktxn.process import webserver, wsgiserver
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog

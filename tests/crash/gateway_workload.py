@@ -23,14 +23,14 @@ from aiokafka.errors import KafkaError
 
 from sparktxn import Consumer
 from sparktxn import TopicPartition as NativePartition
-from sparktxn.gateway.server import serve
+from sparktxn.gateway.gatewayserver import serve
 from sparktxn.store import Store
 
 HOST = "127.0.0.1"
 INPUT, OUTPUT, GROUP = "input", "output", "copiers"
 PARTITIONS = 2
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["sparktxn.gateway.server", "tests.crash.gateway_workload"])
+FORKED.set_forkserver_preload(["sparktxn.gateway.gatewayserver", "tests.crash.gateway_workload"])
 CLIENT_ERRORS = (KafkaError, OSError, asyncio.TimeoutError, AssertionError, ValueError, KeyError)
 CALL_S = 20.0
 

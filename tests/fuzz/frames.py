@@ -35,9 +35,9 @@ from kio.serial import entity_writer
 
 from sparktxn.errors import KafkaException
 from sparktxn.gateway.dispatch import SERVED, highest_version
-from sparktxn.gateway.wire import messages
-from sparktxn.gateway.wire.messages import MalformedRequest, decode_request
+from sparktxn.gateway.wire import wiremessages
 from sparktxn.gateway.wire.recordbatches import decode_batch
+from sparktxn.gateway.wire.wiremessages import MalformedRequest, decode_request
 from sparktxn.store import Store
 
 __all__ = ["TOPICS", "Hostile", "Served", "hostile_batch", "meet_batch", "meet_frame", "send", "valid_frame"]
@@ -59,7 +59,7 @@ def valid_frame(random: Random, key: int | None = None) -> bytes:
     key = random.choice(sorted(SERVED)) if key is None else key
     served = SERVED[key]
     version = random.randint(max(served.lowest, _oldest(key)), served.highest)
-    request = messages._payload("request", key, version)
+    request = wiremessages._payload("request", key, version)
     header = request.__header_schema__
     buffer = io.BytesIO()
     named = {"request_api_key": key, "request_api_version": version, "correlation_id": 7, "client_id": "fuzz"}
@@ -74,7 +74,7 @@ def _oldest(key: int) -> int:
     """Return the oldest version that Kafka's schemas still have."""
     for version in range(highest_version(key) + 1):
         with suppress(Exception):
-            messages._payload("request", key, version)
+            wiremessages._payload("request", key, version)
             return version
     raise AssertionError(f"request {key} is served in no version that there is")
 

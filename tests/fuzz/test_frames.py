@@ -13,10 +13,10 @@ import pytest
 
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.dispatch import SERVED, highest_version
-from sparktxn.gateway.wire import messages
-from sparktxn.gateway.wire.bounds import ELEMENTS_MAX, checked_end
-from sparktxn.gateway.wire.messages import MalformedRequest, decode_request
+from sparktxn.gateway.wire import wiremessages
 from sparktxn.gateway.wire.recordbatches import BATCH_BYTES_MAX, decode_batch
+from sparktxn.gateway.wire.wirebounds import ELEMENTS_MAX, checked_end
+from sparktxn.gateway.wire.wiremessages import MalformedRequest, decode_request
 from sparktxn.store import Store
 from tests.fuzz.frames import TOPICS, Hostile, bomb, meet_batch, meet_frame, send, valid_frame
 from tests.gateway.gateways import gateway
@@ -29,8 +29,8 @@ METADATA_V12 = bytes.fromhex("0003 000c 00000001 0000 00")
 def body_ends(frame: bytes) -> tuple[int, int]:
     """Return where the walk ends that checks lengths, and where the decoder does."""
     key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
-    request = messages._payload("request", key, version)
-    read_header, read_body = messages._readers(request)
+    request = wiremessages._payload("request", key, version)
+    read_header, read_body = wiremessages._readers(request)
     _, header_bytes = read_header(frame, 0)
     _, body_bytes = read_body(frame, header_bytes)
     return checked_end(frame, checked_end(frame, 0, request.__header_schema__), request), header_bytes + body_bytes

@@ -14,14 +14,15 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.gatewayserver import serve_clients
+from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
 from sparktxn.gateway.security.access import AccessOptions, access_of
-from sparktxn.gateway.server import serve_clients
-from sparktxn.gateway.settings import Endpoint, GatewaySettings
-from sparktxn.gateway.wire import messages
+from sparktxn.gateway.wire import wiremessages
 from sparktxn.process.listening import listening
 from sparktxn.store import Store
 
 HOST = "127.0.0.1"
+OF_THIS_MACHINE = AccessOptions()
 
 
 class Gateway:
@@ -34,7 +35,9 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(uri: str | Path, **settings: Any) -> AsyncIterator[Gateway]:
+async def gateway(
+    uri: str | Path, *, access: AccessOptions = OF_THIS_MACHINE, **settings: Any
+) -> AsyncIterator[Gateway]:
     """Serve a store, which is made if there is none, until the block ends."""
     with Store.open(str(uri), create=True) as store:
         listener = listening(HOST, 0, "--listen")
@@ -42,9 +45,7 @@ async def gateway(uri: str | Path, **settings: Any) -> AsyncIterator[Gateway]:
         endpoint = Endpoint(HOST, listener.getsockname()[1])
         broker = Broker(store, GatewaySettings(**settings), endpoint)
         ending = asyncio.Event()
-        serving = asyncio.create_task(
-            serve_clients(broker, access_of(HOST, AccessOptions(), store.log.ids), listener, ending)
-        )
+        serving = asyncio.create_task(serve_clients(broker, access_of(HOST, access, store.log.ids), listener, ending))
         try:
             yield Gateway(broker, endpoint)
         finally:
@@ -73,7 +74,7 @@ class RawClient:
         """Return the next answer, which is to a request of this kind."""
         size = int.from_bytes(await self.reader.readexactly(4))
         frame = await self.reader.readexactly(size)
-        response = messages._payload("response", key, version)
+        response = wiremessages._payload("response", key, version)
         _, start = entity_reader(response.__header_schema__)(frame, 0)
         body, _ = entity_reader(response)(frame, start)
         return body
@@ -86,7 +87,7 @@ class RawClient:
 
 def encoded_request(key: int, version: int, number: int, members: dict[str, Any]) -> bytes:
     """Return the frame of a request, with its size."""
-    request = messages._payload("request", key, version)
+    request = wiremessages._payload("request", key, version)
     header_type = request.__header_schema__
     header = {
         "request_api_key": i16(key),
@@ -95,8 +96,8 @@ def encoded_request(key: int, version: int, number: int, members: dict[str, Any]
         "client_id": "raw",
     }
     buffer = io.BytesIO()
-    entity_writer(header_type)(buffer, messages._built(header_type, header))
-    entity_writer(request)(buffer, messages._built(request, members))
+    entity_writer(header_type)(buffer, wiremessages._built(header_type, header))
+    entity_writer(request)(buffer, wiremessages._built(request, members))
     frame = buffer.getvalue()
     return len(frame).to_bytes(4) + frame
 

@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
+from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
 from sparktxn.gateway.security.access import OPEN
-from sparktxn.gateway.settings import Endpoint, GatewaySettings
 from sparktxn.store import Store
 from tests.gateway.processes import gateway, new_store
 from tests.gateway.wire import Wire

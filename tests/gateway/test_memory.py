@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.gateway.memory import RequestMemory
+from sparktxn.gateway.requestmemory import RequestMemory
 
 
 @settings(max_examples=100)

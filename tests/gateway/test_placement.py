@@ -10,8 +10,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktxn.gateway.gatewaysettings import Endpoint
 from sparktxn.gateway.placement import Placement
-from sparktxn.gateway.settings import Endpoint
+from sparktxn.gateway.security.access import AccessOptions
+from tests.gateway.certificates import Authority
 from tests.gateway.gateways import HOST, gateway, raw_client
 
 endpoints = st.builds(Endpoint, st.sampled_from(["a", "b"]), st.integers(1, 100))
@@ -45,5 +47,21 @@ def test_a_gateway_that_does_not_answer_is_left_out(tmp_path: Path):
                 found = await client.call(10, 2, key=f"tx-{number}", key_type=1)
                 assert (found.host, found.port) == served.endpoint
         silent.close()
+
+    asyncio.run(run())
+
+
+def test_gateways_that_ask_for_certificates_find_each_other(tmp_path: Path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.certificate("localhost")
+    options = AccessOptions(tls_certificate=certificate, tls_key=key, tls_client_ca=authority.file)
+
+    async def run() -> None:
+        async with gateway(tmp_path / "store", access=options) as other:
+            placement = Placement(Endpoint(HOST, 1), (other.endpoint,))
+            watching = asyncio.create_task(placement.watch(tls=True))
+            await asyncio.sleep(2.5)  # so long does it take to leave out one that does not answer
+            watching.cancel()
+            assert len(placement.alive()) == 2
 
     asyncio.run(run())

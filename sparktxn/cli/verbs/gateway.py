@@ -12,14 +12,53 @@ import typer
 from sparktxn.cli.servers import server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import AccessOptions
 from sparktxn.gateway.security.users import user_lines
-from sparktxn.gateway.settings import GatewaySettings
 from sparktxn.process.clock import RandomIds
 
 __all__ = ["app"]
 
 app = typer.Typer()
+
+
+_Listen = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is any that is free.")
+]
+_Advertise = Annotated[
+    str | None, typer.Option("--advertise", metavar="HOST:PORT", help="Where clients reach it, if elsewhere.")
+]
+_Peers = Annotated[str | None, typer.Option("--peers", metavar="HOST:PORT,…", help="All gateways of the store.")]
+_CreateTopics = Annotated[
+    bool, typer.Option("--create-topics/--no-create-topics", help="Create a topic that a client asks for.")
+]
+_Partitions = Annotated[int, typer.Option("--partitions", min=1, help="How many partitions such a topic gets.")]
+_LingerMs = Annotated[
+    int, typer.Option("--linger-ms", min=0, max=10000, help="How far entries with records are apart, at least.")
+]
+_MaxConnections = Annotated[int, typer.Option("--max-connections", min=1, help="How many clients may be connected.")]
+_SaslUsers = Annotated[
+    Path | None, option("--sasl-users", metavar="FILE", help="Users, one of whom a client has to be.")
+]
+_SaslLine = Annotated[
+    str | None,
+    option("--sasl-line", metavar="NAME", help="Only print a user's lines for that file; asks for the password."),
+]
+_TlsCertificate = Annotated[
+    Path | None, option("--tls-certificate", metavar="FILE", help="Serve over TLS, with this certificate (PEM).")
+]
+_TlsKey = Annotated[
+    Path | None, option("--tls-key", metavar="FILE", help="Its key (PEM), if the certificate's file has none.")
+]
+_TlsClientCa = Annotated[
+    Path | None,
+    option("--tls-client-ca", metavar="FILE", help="Ask clients for a certificate that one of these has signed."),
+]
+_AllowPlaintext = Annotated[bool, typer.Option("--allow-plaintext", help="Serve other machines without TLS and users.")]
+_Http = Annotated[
+    str | None,
+    option("--http", metavar="HOST:PORT", help="Where to answer /healthz and /metrics, without authentication."),
+]
 
 
 @verb(
@@ -33,49 +72,20 @@ app = typer.Typer()
 )
 def gateway(
     session: Session,
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is any that is free.")
-    ] = "127.0.0.1:9092",
-    advertise: Annotated[
-        str | None, typer.Option("--advertise", metavar="HOST:PORT", help="Where clients reach it, if elsewhere.")
-    ] = None,
-    peers: Annotated[
-        str | None, typer.Option("--peers", metavar="HOST:PORT,…", help="All gateways of the store.")
-    ] = None,
-    create_topics: Annotated[
-        bool, typer.Option("--create-topics/--no-create-topics", help="Create a topic that a client asks for.")
-    ] = True,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many partitions such a topic gets.")] = 1,
-    linger_ms: Annotated[
-        int, typer.Option("--linger-ms", min=0, max=10_000, help="How far entries with records are apart, at least.")
-    ] = 5,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="How many clients may be connected.")
-    ] = 10_000,
-    sasl_users: Annotated[
-        Path | None, option("--sasl-users", metavar="FILE", help="Users, one of whom a client has to be.")
-    ] = None,
-    sasl_line: Annotated[
-        str | None,
-        option("--sasl-line", metavar="NAME", help="Only print a user's lines for that file; asks for the password."),
-    ] = None,
-    tls_certificate: Annotated[
-        Path | None, option("--tls-certificate", metavar="FILE", help="Serve over TLS, with this certificate (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, option("--tls-key", metavar="FILE", help="Its key (PEM), if the certificate's file has none.")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        option("--tls-client-ca", metavar="FILE", help="Ask clients for a certificate that one of these has signed."),
-    ] = None,
-    allow_plaintext: Annotated[
-        bool, typer.Option("--allow-plaintext", help="Serve other machines without TLS and users.")
-    ] = False,
-    http: Annotated[
-        str | None,
-        option("--http", metavar="HOST:PORT", help="Where to answer /healthz and /metrics, without authentication."),
-    ] = None,
+    listen: _Listen = "127.0.0.1:9092",
+    advertise: _Advertise = None,
+    peers: _Peers = None,
+    create_topics: _CreateTopics = True,
+    partitions: _Partitions = 1,
+    linger_ms: _LingerMs = 5,
+    max_connections: _MaxConnections = 10000,
+    sasl_users: _SaslUsers = None,
+    sasl_line: _SaslLine = None,
+    tls_certificate: _TlsCertificate = None,
+    tls_key: _TlsKey = None,
+    tls_client_ca: _TlsClientCa = None,
+    allow_plaintext: _AllowPlaintext = False,
+    http: _Http = None,
 ) -> None:
     """Serve Kafka's clients from a store, until it is ended.
 
@@ -89,7 +99,7 @@ def gateway(
         for line in user_lines(sasl_line, _password(), RandomIds()):
             session.out.line(line)
         return
-    serve = server_of("sparktxn.gateway.server", "the gateway", "gateway")
+    serve = server_of("sparktxn.gateway.gatewayserver", "the gateway", "gateway")
     store = session.store()
 
     def started(address: str, pages: str | None) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request
 from sparktxn.gateway.wire.wirecodes import code_of
+from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
 from sparktxn.values.structs import TopicState
 
 __all__ = ["describe_cluster", "find_coordinator", "metadata", "topic_uuid"]

@@ -12,7 +12,7 @@ from sparktxn.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future, refused
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = [
     "alter_configs",

@@ -19,7 +19,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
 from sparktxn.gateway.ledgroups import Described, is_members_name
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = ["delete_groups", "describe_groups", "list_groups", "offset_delete"]
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from sparktxn.errors import KafkaException
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import code_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.log.keep.runs import sizes_of
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import PartitionSegments

@@ -9,9 +9,9 @@ from typing import Any, Final
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.typedrecords import rows_of
-from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.recordbatches import ProducedBatch, decode_batch
 from sparktxn.gateway.wire.wirecodes import code_of, message_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.stagedsegment import StageTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = ["authenticate", "handshake"]
 

@@ -13,7 +13,7 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.cluster import topic_uuid
 from sparktxn.gateway.handlers.configadmin import topic_configs
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.structs import TopicState
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "describe_topic_partitions"]

@@ -10,7 +10,7 @@ from sparktxn.admin import AbortTransactionSpec, TopicPartition, TransactionDesc
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = ["describe_producers", "describe_transactions", "list_transactions", "write_txn_markers"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from sparktxn.gateway.calls import Calls
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.exchanges import AuthenticationFailed, Exchange, new_exchange
-from sparktxn.gateway.wire.messages import Answer, MalformedRequest, Request
+from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
 from sparktxn.process.clock import Ids
 from sparktxn.process.events import log_event
 

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
+from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings, parse_endpoint
 from sparktxn.gateway.security.access import Access, AccessOptions, access_of
-from sparktxn.gateway.settings import Endpoint, GatewaySettings, parse_endpoint
 from sparktxn.process.listening import listening
 from sparktxn.store import Store
 

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import CommittedOffset
 
 __all__ = ["offset_commit", "offset_fetch"]
@@ -42,11 +43,11 @@ async def offset_commit(broker: Broker, request: Request) -> Answer:
     }
 
 
-def _committed(broker: Broker, request: Request) -> dict[tuple[str, int], int]:
+def _committed(broker: Broker, request: Request) -> dict[TopicPartitionKey, int]:
     body = request.body
     generation = getattr(body, "generation_id_or_member_epoch", -1)
     asked = [(topic.name, part) for topic in body.topics for part in topic.partitions]
-    codes: dict[tuple[str, int], int] = {}
+    codes: dict[TopicPartitionKey, int] = {}
     offsets = []
     try:
         broker.log.refresh(max_age_s=_FRESH_S)

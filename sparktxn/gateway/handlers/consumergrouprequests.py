@@ -11,8 +11,8 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.consumergroups import Given
 from sparktxn.gateway.handlers.cluster import topic_uuid
 from sparktxn.gateway.roster import places_of
-from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import GroupState, MemberState
 

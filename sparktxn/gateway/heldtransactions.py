@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import EndTxn, InitProducerId, OffsetToCommit
-from sparktxn.gateway.calls import Calls
-from sparktxn.gateway.settings import GatewaySettings
+from sparktxn.gateway.gatewaysettings import GatewaySettings
+from sparktxn.gateway.storecalls import Calls
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.kafka.settings.producer import ProducerSettings

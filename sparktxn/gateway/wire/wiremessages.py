@@ -19,7 +19,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from sparktxn.gateway.wire.bounds import MalformedRequest, checked_end
+from sparktxn.gateway.wire.wirebounds import MalformedRequest, checked_end
 
 __all__ = ["Answer", "MalformedRequest", "Request", "decode_request", "encode_response", "request_name"]
 

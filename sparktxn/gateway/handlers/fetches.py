@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.reading import Fetched
-from sparktxn.gateway.wire.messages import Answer, Request
+from sparktxn.gateway.partitionreads import Fetched
 from sparktxn.gateway.wire.wirecodes import code_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.clock import Deadline
 from sparktxn.scan.offsets import offset_for_time

@@ -10,8 +10,8 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.ledgroups import Generation
 from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining
 from sparktxn.gateway.wire.consumerprotocol import CONSUMER, Subscription, assignment_bytes, subscription_of
-from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.process.clock import Deadline
 from sparktxn.process.events import log_event
 

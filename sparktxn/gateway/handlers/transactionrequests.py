@@ -7,10 +7,10 @@ from typing import Any, Final
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import OffsetToCommit
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.messages import Answer, Request
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
+from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.kafka.message import ConsumerGroupMetadata
-from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id", "txn_offset_commit"]
@@ -60,11 +60,11 @@ async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
     }
 
 
-def _registered(broker: Broker, body: Any, version: int) -> dict[tuple[str, int], int]:
+def _registered(broker: Broker, body: Any, version: int) -> dict[TopicPartitionKey, int]:
     asked = [(topic.name, number) for topic in body.v3_and_below_topics for number in topic.partitions]
     if any(broker.log.topic(name) is None for name, _ in asked):
         broker.log.refresh(max_age_s=0.05)
-    found: dict[tuple[str, int], TopicIdPartition] = {}
+    found: dict[TopicPartitionKey, TopicIdPartition] = {}
     codes = {}
     for name, number in asked:
         topic = broker.log.topic(name)
@@ -115,8 +115,8 @@ async def txn_offset_commit(broker: Broker, request: Request) -> Answer:
     }
 
 
-def _offsets_added(broker: Broker, body: Any) -> dict[tuple[str, int], int]:
-    codes: dict[tuple[str, int], int] = {}
+def _offsets_added(broker: Broker, body: Any) -> dict[TopicPartitionKey, int]:
+    codes: dict[TopicPartitionKey, int] = {}
     offsets: dict[TopicIdPartition, OffsetToCommit] = {}
     for topic in body.topics:
         known = broker.log.topic(topic.name)
