@@ -42,7 +42,8 @@ def test_a_gateway_that_does_not_answer_is_left_out(tmp_path: Path):
             answer = await client.call(3, 9, topics=[], allow_auto_topic_creation=False,
                                        include_cluster_authorized_operations=False,
                                        include_topic_authorized_operations=False)  # fmt: skip
-            assert [(broker.host, broker.port) for broker in answer.brokers] == [served.endpoint]
+            assert {(broker.host, broker.port) for broker in answer.brokers} == {served.endpoint, stopped}
+            assert answer.controller_id == served.broker.placement.own_id
             for number in range(20):
                 found = await client.call(10, 2, key=f"tx-{number}", key_type=1)
                 assert (found.host, found.port) == served.endpoint

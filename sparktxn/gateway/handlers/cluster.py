@@ -32,8 +32,7 @@ def _node_of(broker: Broker, request: Request) -> int:
 def _brokers(broker: Broker) -> list[dict[str, Any]]:
     return [
         {"node_id": number, "broker_id": number, "host": node.host, "port": node.port, "rack": None, "is_fenced": False}
-        for number in broker.placement.alive()
-        for node in [broker.placement.nodes[number]]
+        for number, node in enumerate(broker.placement.nodes)
     ]
 
 
@@ -125,7 +124,7 @@ async def find_coordinator(broker: Broker, request: Request) -> Answer:
 
 
 async def describe_cluster(broker: Broker, request: Request) -> Answer:
-    """Return the gateways that answer as nodes."""
+    """Return all gateways as nodes: a client that loses its own one finds another."""
     node = _node_of(broker, request)
     return {
         "error_code": 0,
