@@ -60,7 +60,7 @@ class Asked:
         """Return the lines of a text that are not empty, without spaces around them."""
         value = self._given.get(name, "")
         if len(value) > _LINES_MAX:
-            raise WrongRequest(f"{name} has {len(value)} characters: expected at most {_LINES_MAX}")
+            raise WrongRequest(f"{name} has {counted(len(value), 'character')}: expected at most {_LINES_MAX}")
         return [line.strip() for line in value.splitlines() if line.strip()]
 
     def settings(self, name: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ class TestTransactions:
         }
         lines = ok("transactions", "describe", "open [red]").lines
         assert "transactional id  open [red]" in lines
-        assert "timeout           1 m" in lines
+        assert "timeout           1 min" in lines
 
     @pytest.mark.parametrize("words", [("--start-offset", "3"), ("--producer-id", "1")])
     def test_one_is_aborted_and_its_producer_fenced(self, opened: Producer, words: tuple[str, str]) -> None:

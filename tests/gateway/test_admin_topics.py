@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -306,7 +306,7 @@ def test_partitions_are_described_by_pages(wire: Wire, name: str) -> None:
 def test_sizes_of_partitions_are_described(wire: Wire, served: Gateway, name: str, version: int) -> None:
     create(wire, creatable(name, 2))
     with Producer({"bootstrap.servers": served.store}) as producer:
-        producer.produce(name, os.urandom(50_000), partition=0)
+        producer.produce(name, Random(1).randbytes(50_000), partition=0)
         producer.flush()
 
     def sizes(topics: list[dict[str, Any]] | None) -> dict[tuple[str, int], int]:

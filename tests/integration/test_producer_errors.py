@@ -648,7 +648,7 @@ def test_a_transaction_that_has_lost_records_by_a_purge_cannot_commit(world: Wor
         producer.produce("t", "later")
     error = error_of(getattr(producer, call), TransactionAborted)
     assert (error, flags(error)) == (KafkaError._INCONSISTENT, (False, True, False))
-    assert f"{2 if before == 'arrow' else 1} records" in error.str()
+    assert ("2 records" if before == "arrow" else "1 record,") in error.str()
     assert told == [KafkaError._PURGE_QUEUE]
     check_abortable(world, producer, error, bumped=False)
     assert world.committed("readers", "six", 1) is None

@@ -532,7 +532,7 @@ def test_a_plan_to_reset_offsets_takes_no_one_out_and_a_reset_does(world: World)
     is_over = member(world)
     store, log = world.store(), world.process()
     reset = OffsetReset("g", ("t",), "latest")
-    with pytest.raises(KafkaException, match="has 1 members"):
+    with pytest.raises(KafkaException, match="has 1 member"):
         planned_reset(log, reset, store.view)
     world.clock.sleep(LONG_S)
     moves = planned_reset(log, reset, store.view)
