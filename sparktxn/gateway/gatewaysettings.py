@@ -63,7 +63,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     creates_topics: bool = True
     partition_count: int = 1
     request_bytes_max: int = 100 * 1024 * 1024
-    requests_bytes_max: int = 96 * 1024 * 1024
+    requests_bytes_max: int = 64 * 1024 * 1024
     transactions_bytes_max: int = 128 * 1024 * 1024
     request_s: float = 30.0
     connections_max: int = 10_000

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
+from collections import deque
+from collections.abc import Iterator
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode as WireCode
 
@@ -132,7 +134,7 @@ def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool) -> Iterator[b
 def _encoded(rows: pa.RecordBatch, log_append_time: bool) -> bytes:
     offsets = rows.column("offset").cast(pa.int64())
     base_offset = offsets[0].as_py()
-    places = [offset - base_offset for offset in offsets.to_pylist()]
+    places = pc.subtract(offsets, base_offset).to_pylist()
     times = rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
     builder = DefaultRecordBatchBuilder(_MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     appended = map(
@@ -143,8 +145,7 @@ def _encoded(rows: pa.RecordBatch, log_append_time: bool) -> bytes:
         rows.column("value").to_pylist(),
         _headers(rows),
     )
-    for _ in appended:
-        pass
+    deque(appended, maxlen=0)  # takes them all, and keeps none
     return _placed(builder.build(), base_offset, max(times) if log_append_time else None)
 
 
@@ -183,11 +184,6 @@ def control_batch(offset: int, timestamp_ms: int) -> bytes:
     batch = bytearray(_placed(builder.build(), offset, None))
     _sign(batch, _TRANSACTIONAL | _CONTROL)
     return bytes(batch)
-
-
-def joined(batches: Sequence[bytes]) -> bytes:
-    """Return batches behind each other."""
-    return b"".join(chain(batches))
 
 
 def _refused(code: ErrorCode | WireCode, reason: str) -> KafkaException:
