@@ -55,7 +55,7 @@ def _watch(folder: str, ready: Event, watched: Event, ended: Event) -> None:
 
 
 def _shown(source: Source, page: Page) -> None:
-    render(page, "/", source.uri, source.now_ms())
+    render(page, "/", source.uri, source.now_ms(), may_change=False)
     if page.read_on is not None:
         page.read_on(_FOLLOW_S)
 
