@@ -59,6 +59,9 @@ def pictures(browser: Browser, address: str, *, width: int = WIDTH, dark: bool =
             answer = page.goto(target)
             assert answer is not None
             assert answer.status == 200, target
+            while page.get_by_text("not counted yet").count():  # what a page has begun to read, the next one shows
+                page.wait_for_timeout(200)
+                page.goto(target)
             image = Image.open(io.BytesIO(page.screenshot(full_page=True)))
             found[f"console-{name}"] = image.convert("RGB").crop((0, 0, width, min(image.height, HEIGHT_MAX)))
     return found
