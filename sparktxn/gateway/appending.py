@@ -19,6 +19,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUn
 from sparktxn.log.log import Log
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline
+from sparktxn.process.events import log_event
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionWriter
@@ -137,11 +138,11 @@ class Appends:
             except KafkaException as error:
                 for waiting in taken:
                     waiting.fail(error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - logged with its trace; what comes later is still appended
+                log_event("sender_failed", client_id="gateway", exc_info=True)
                 failed = CommandRefused(ErrorCode.UNKNOWN, f"the gateway has failed: {error!r}")
                 for waiting in taken:
                     waiting.fail(failed)
-                raise
 
     def _take(self) -> list[_Waiting]:
         """Return what waits, once the next round is due; empty once this is closed."""

@@ -108,8 +108,9 @@ class Reads:
             try:
                 records = self._records(view, found, offset, isolation, bytes_max)
             except ViewExpired:
+                # A vacuum has passed the view of a range that was open, and not this newer one.
                 self._forget(found)
-                raise
+                records = self._records(view, found, offset, isolation, bytes_max)
         return Fetched(records, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
 
     def time_of(self, found: PartitionView, offset: int, isolation: Isolation) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -111,3 +111,18 @@ async def raw_client(served: Gateway) -> AsyncIterator[RawClient]:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+Case = Callable[[Gateway, RawClient], Coroutine[Any, Any, None]]
+
+
+def at_a_gateway(folder: Path, case: Case, **settings: Any) -> None:
+    """Run a case with a client of a gateway, whose store has topic ``t`` of two partitions."""
+
+    async def run() -> None:
+        with Store.open(str(folder / "store"), create=True) as store:
+            store.create_topic("t", 2)
+            async with gateway(folder / "store", **settings) as served, raw_client(served) as client:
+                await case(served, client)
+
+    asyncio.run(run())

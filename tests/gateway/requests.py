@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
-import pyarrow as pa
 from aiokafka.record._crecords import DefaultRecordBatchBuilder, MemoryRecords
 
+from sparktxn.stage.transaction import NO_IDENTITY
 from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import RawClient
 
-NOBODY = ProducerIdAndEpoch(-1, -1)
-
 
 def batch(
-    values: Sequence[bytes], identity: ProducerIdAndEpoch = NOBODY, sequence: int = -1, *, transactional: bool = False
+    values: Sequence[bytes],
+    identity: ProducerIdAndEpoch = NO_IDENTITY,
+    sequence: int = -1,
+    *,
+    transactional: bool = False,
 ) -> bytes:
     """Return a record batch as a producer sends it."""
     ids = (identity.producer_id, identity.producer_epoch)
@@ -116,7 +118,7 @@ async def read_all(client: RawClient, topic: str, partition: int = 0, *, committ
 
 
 async def init_producer(
-    client: RawClient, transactional_id: str | None = None, previous: ProducerIdAndEpoch = NOBODY
+    client: RawClient, transactional_id: str | None = None, previous: ProducerIdAndEpoch = NO_IDENTITY
 ) -> ProducerIdAndEpoch:
     """Initialise a producer."""
     answer = await client.call(
@@ -157,7 +159,3 @@ async def end(client: RawClient, transactional_id: str, identity: ProducerIdAndE
         committed=committed,
     )
     return int(answer.error_code.value)
-
-
-def gzip_of(data: bytes) -> bytes:
-    return bytes(pa.Codec("gzip").compress(data, asbytes=True))

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
 from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn import Producer
+from sparktxn.errors import ViewExpired
 from sparktxn.store import Store
-from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
+from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 from tests.gateway.requests import add_partition, batch, end, fetch, init_producer, produce, read_all, records_of
-
-Case = Callable[[Gateway, RawClient], Coroutine[Any, Any, None]]
-
-
-def at_a_gateway(folder: Path, case: Case, **settings: Any) -> None:
-    async def run() -> None:
-        with Store.open(str(folder / "store"), create=True) as store:
-            store.create_topic("t", 2)
-            async with gateway(folder / "store", **settings) as served, raw_client(served) as client:
-                await case(served, client)
-
-    asyncio.run(run())
 
 
 async def offsets(client: RawClient, timestamp: int, *, committed: bool = True) -> tuple[int, int]:
@@ -138,5 +127,24 @@ def test_a_session_of_fetches_is_refused_so_that_clients_send_whole_ones(tmp_pat
             session_epoch=1, topics=[], forgotten_topics_data=[], rack_id="",
         )  # fmt: skip
         assert answer.error_code == WireCode.fetch_session_id_not_found
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_range_that_a_vacuum_has_passed_is_opened_anew(tmp_path):
+    async def case(served: Gateway, client: RawClient) -> None:
+        values = [b"%06d" % number + b"x" * 200 for number in range(12_000)]
+        for start in range(0, len(values), 3_000):
+            await produce(client, "t", 0, batch(values[start : start + 3_000]))
+        read = records_of((await fetch(client, "t", 0, 0)).records)
+        (cursor,) = served.broker.reads._open.values()
+
+        def expired() -> Iterator[pa.RecordBatch]:
+            raise ViewExpired("a vacuum has passed it")
+            yield
+
+        cursor._rows, cursor._batch = expired(), None
+        found = records_of((await fetch(client, "t", 0, len(read))).records)
+        assert found[0] == (len(read), values[len(read)])
 
     at_a_gateway(tmp_path, case)

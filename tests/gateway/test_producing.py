@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from aiokafka.record._crecords import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode as WireCode
 
-from sparktxn.store import Store, read_task
+from sparktxn.store import read_task
 from sparktxn.values.structs import ProducerIdAndEpoch
-from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
+from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway, raw_client
 from tests.gateway.requests import batch, fetch, init_producer, produce, produce_members, read_all, records_of
-
-Case = Callable[[Gateway, RawClient], Coroutine[Any, Any, None]]
-
-
-def at_a_gateway(folder: Path, case: Case, **settings: Any) -> None:
-    async def run() -> None:
-        with Store.open(str(folder / "store"), create=True) as store:
-            store.create_topic("t", 2)
-            async with gateway(folder / "store", **settings) as served, raw_client(served) as client:
-                await case(served, client)
-
-    asyncio.run(run())
 
 
 def test_records_are_read_as_they_were_sent(tmp_path):
@@ -192,5 +175,18 @@ def test_values_that_are_no_rows_of_a_typed_topic_are_refused(tmp_path, records)
         served.broker.store.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
         assert (await produce(client, "typed", 0, records)).error_code == WireCode.invalid_record
         assert await read_all(client, "typed") == []
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_what_fails_unforeseen_is_refused_and_what_comes_later_is_stored(tmp_path, monkeypatch):
+    async def case(served: Gateway, client: RawClient) -> None:
+        appends = served.broker.appends
+        with monkeypatch.context() as patched:
+            patched.setattr(appends, "_round", lambda taken: 1 / 0)
+            refused = await produce(client, "t", 0, batch([b"1"]))
+        assert refused.error_code == WireCode.unknown_server_error
+        assert (await produce(client, "t", 0, batch([b"2"]))).error_code == WireCode.none
+        assert await read_all(client, "t") == [b"2"]
 
     at_a_gateway(tmp_path, case)

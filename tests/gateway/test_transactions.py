@@ -175,8 +175,8 @@ def test_a_partition_that_was_not_added_takes_no_records(tmp_path):
 def test_an_open_transaction_holds_back_readers_of_committed_records_only_once_it_has_records(tmp_path):
     async def case(client: RawClient, other: RawClient) -> None:
         identity = await begun(client, b"1")
-        nobody = batch([b"plain"])
-        assert (await produce(other, "t", 0, nobody)).error_code.value == 0
+        plain = batch([b"plain"])
+        assert (await produce(other, "t", 0, plain)).error_code.value == 0
         assert await read_all(other, "t") == [b"plain"]
         assert await end(client, TX, identity, committed=True) == 0
         assert await read_all(other, "t") == [b"plain", b"1"]

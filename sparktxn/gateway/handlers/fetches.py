@@ -19,7 +19,6 @@ __all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
-_FENCED_LEADER_EPOCH: Final = 74
 _UNKNOWN_LEADER_EPOCH: Final = 75
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
 _BYTES_MAX: Final = 50 * 1024 * 1024

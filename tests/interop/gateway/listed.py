@@ -10,7 +10,7 @@ __all__ = ["DIFFERING", "FRANZ_GO", "KAFKA_PYTHON", "LIBRDKAFKA", "LIBRDKAFKA_PA
 _PLAIN: Final = "records are stored as columns, and fetched without the producer's compression"
 _NO_OFFSET: Final = "a record's offset is not known before its transaction is committed: its delivery says -1"
 _IN_MEMORY: Final = (
-    "records of an open transaction are in the gateway's memory: nobody reads them, and no offset is theirs"
+    "records of an open transaction are in the gateway's memory: no reader gets them, and no offset is theirs"
 )
 _NO_REPLICAS: Final = "there are no replicas, and no logs of brokers: the request is not served"
 _SCRAM: Final = "skipped: it wants a second address, with SCRAM"
