@@ -16,6 +16,7 @@ from sparktxn.store import Store
 from tests.browser.served import chromium, served
 from tests.browser.visited import found_from
 from tests.console.stores import damaged_store, fill, hostile_world, silent_store
+from tests.console.test_changes import FORMS, Changing
 from tests.console.test_failures import TARGETS
 from tests.console.test_hostile import ERRORS
 from tests.console.test_hostile import PAGES as HOSTILE_PAGES
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[2]
-STORES = ("busy", "locked", "hostile", "empty", "damaged", "silent", pytest.param("demo", marks=pytest.mark.spark))
+STORES = (
+    *("busy", "locked", "changing", "hostile", "empty", "damaged", "silent"),
+    pytest.param("demo", marks=pytest.mark.spark),
+)
 
 
 class Site(NamedTuple):
@@ -58,6 +62,8 @@ def site(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pyt
             store, asked = request.getfixturevalue("busy").store, PAGES
         elif request.param == "locked":
             store, token = request.getfixturevalue("busy").store, "of-sixteen-signs"
+        elif request.param == "changing":
+            store, asked = stack.enter_context(closing(Changing())).store, ("/", *FORMS)
         elif request.param == "hostile":
             store, asked = stack.enter_context(hostile_world()).store, (*HOSTILE_PAGES, *ERRORS)
         elif request.param == "empty":
@@ -70,7 +76,9 @@ def site(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pyt
             timeout_s, asked = 0.2, TARGETS
         else:
             store = stack.enter_context(Store.open(_demo(tmp_path_factory.mktemp("demo"))))
-        address = stack.enter_context(served(store, token=token, timeout_s=timeout_s))
+        address = stack.enter_context(
+            served(store, token=token, timeout_s=timeout_s, allow_changes=request.param == "changing")
+        )
         yield Site(address, found_from(browser, address, asked))
 
 

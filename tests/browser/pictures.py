@@ -9,18 +9,19 @@ import argparse
 import io
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from PIL import Image, ImageChops
 
+from sparktxn.store import Store
 from tests.browser.served import chromium, served
 from tests.browser.shop import shop
 from tests.browser.visited import opened
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
-__all__ = ["PAGES", "pictures", "save"]
+__all__ = ["CHANGE", "CHANGES", "PAGES", "pictures", "save"]
 
 PAGES: Final = MappingProxyType(
     {
@@ -45,16 +46,21 @@ PAGES: Final = MappingProxyType(
 )
 """The page of each picture: every page of the console."""
 
+CHANGE: Final = "/change/alter-topic?topic=orders"
+CHANGES: Final = ("change", "change-preview", "change-result")
+"""The pictures of a change, one after the other: they are taken last, as the last one is of another store."""
+
 WIDTH: Final = 1000
 HEIGHT_MAX: Final = 960
 _COLOURS: Final = 255
 
 
-def pictures(browser: Browser, address: str, *, width: int = WIDTH, dark: bool = False) -> dict[str, Image.Image]:
-    """Return the picture of each page, down to a height that a reader has patience for."""
+def pictures(browser: Browser, store: Store, *, width: int = WIDTH, dark: bool = False) -> dict[str, Image.Image]:
+    """Return the picture of each page of a store, down to a height that a reader has patience for."""
     scheme = "dark" if dark else "light"
+    options: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 400}}
     found = {}
-    with opened(browser, address, color_scheme=scheme, viewport={"width": width, "height": 400}) as (page, _):
+    with served(store) as address, opened(browser, address, **options) as (page, _):
         for name, target in PAGES.items():
             answer = page.goto(target)
             assert answer is not None
@@ -62,9 +68,22 @@ def pictures(browser: Browser, address: str, *, width: int = WIDTH, dark: bool =
             while page.get_by_text("not counted yet").count():  # what a page has begun to read, the next one shows
                 page.wait_for_timeout(200)
                 page.goto(target)
-            image = Image.open(io.BytesIO(page.screenshot(full_page=True)))
-            found[f"console-{name}"] = image.convert("RGB").crop((0, 0, width, min(image.height, HEIGHT_MAX)))
-    return found
+            found[name] = _taken(page)
+    with served(store, allow_changes=True) as address, opened(browser, address, **options) as (page, _):
+        page.goto(CHANGE)
+        page.get_by_label("Settings to set").fill("retention.ms=604800000")
+        found["change"] = _taken(page)
+        page.get_by_role("button", name="Show what would happen").click()
+        found["change-preview"] = _taken(page)
+        page.get_by_role("button", name="Alter").click()
+        page.get_by_text("It was done.").wait_for()
+        found["change-result"] = _taken(page)
+    return {f"console-{name}": image for name, image in found.items()}
+
+
+def _taken(page: Page) -> Image.Image:
+    image = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    return image.crop((0, 0, image.width, min(image.height, HEIGHT_MAX)))
 
 
 def save(image: Image.Image, path: Path) -> None:
@@ -86,8 +105,8 @@ def main() -> None:
     parser.add_argument("--dark", action="store_true")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    with shop() as store, served(store) as address, chromium() as browser:
-        for name, image in pictures(browser, address, width=given.width, dark=given.dark).items():
+    with shop() as store, chromium() as browser:
+        for name, image in pictures(browser, store, width=given.width, dark=given.dark).items():
             save(image, given.folder / f"{name}.png")
 
 

@@ -51,9 +51,12 @@ def axe_source() -> str:
 
 
 @contextmanager
-def served(store: Store, *, token: str | None = None, timeout_s: float | None = 30.0) -> Iterator[str]:
+def served(
+    store: Store, *, token: str | None = None, timeout_s: float | None = 30.0, allow_changes: bool = False
+) -> Iterator[str]:
     """Serve the console of an open store from a thread, and yield its address, without a slash at the end."""
-    with serving(Guard(application(Source(store), timeout_s), "127.0.0.1", token)) as address:
+    source = Source(store, allow_changes=allow_changes)
+    with serving(Guard(application(source, timeout_s), "127.0.0.1", token)) as address:
         yield address
 
 

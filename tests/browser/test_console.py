@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.browser.conftest import Site
 from tests.browser.served import axe_source, served
 from tests.browser.visited import opened
+from tests.console.test_changes import FORMS, Changing
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -36,20 +38,26 @@ async () => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Browser, site: Site, scheme: Any) -> None:
     found: dict[str, str] = {}
-    axe = axe_source()
     with opened(browser, site.address, color_scheme=scheme) as (page, _):
         for target in site.pages:
             page.goto(target)
-            page.evaluate(OPEN_DETAILS)
-            page.evaluate(axe)
-            for viewport in (WIDE, NARROW):
-                page.set_viewport_size(viewport)
-                # All of it is in sight: axe leaves text to a reader that the window's edge crosses.
-                height = page.evaluate("document.documentElement.scrollHeight")
-                page.set_viewport_size({"width": viewport["width"], "height": height})
-                for what in page.evaluate(AXE):
-                    found.setdefault(what, target)
+            for what in _by_axe(page):
+                found.setdefault(what, target)
     assert found == {}
+
+
+def _by_axe(page: Page) -> list[str]:
+    """Return what axe finds on a page with all details open, wide and narrow."""
+    page.evaluate(OPEN_DETAILS)
+    page.evaluate(axe_source())
+    found: list[str] = []
+    for viewport in (WIDE, NARROW):
+        page.set_viewport_size(viewport)
+        # All of it is in sight: axe leaves text to a reader that the window's edge crosses.
+        height = page.evaluate("document.documentElement.scrollHeight")
+        page.set_viewport_size({"width": viewport["width"], "height": height})
+        found += page.evaluate(AXE)
+    return found
 
 
 @pytest.mark.parametrize("bypass_csp", [False, True], ids=["as it is", "without its policy"])
@@ -78,7 +86,8 @@ def test_no_page_is_wider_than_its_window(browser: Browser, site: Site) -> None:
 
 CONTROLS = """
 () => {
-  const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex]")];
+  const kinds = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
+  const all = [...document.querySelectorAll(kinds)];
   window.controls = all.filter(one => one.checkVisibility());
   return window.controls.map(one => one.outerHTML.slice(0, 120));
 }
@@ -142,4 +151,30 @@ def test_a_person_without_scripts_finds_a_record(browser: Browser, busy: World) 
         page.get_by_role("button", name="Show").click()
         page.get_by_role("row").nth(1).get_by_role("rowheader").get_by_role("link").click()
         assert page.get_by_text('"n":').is_visible()
+        assert noticed.events == []
+
+
+FILLED_IN = {"/change/create-topic": {"Name": "new"}, "/change/alter-topic": {"Settings to set": "segment.rows=9"}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_person_makes_a_change(browser: Browser, form: str, scheme: Any) -> None:
+    """On three pages: form, preview and result. axe finds nothing on them."""
+    with (
+        closing(Changing()) as world,
+        served(world.store, allow_changes=True) as address,
+        opened(browser, address, color_scheme=scheme) as (page, noticed),
+    ):
+        page.goto(form)
+        for label, value in FILLED_IN.get(form.partition("?")[0], {}).items():
+            page.get_by_label(label, exact=True).fill(value)
+        before, found = world.entry(), []
+        for button in ("form.change button", "button.does"):
+            found += _by_axe(page)
+            assert world.entry() == before
+            page.locator(button).click()
+        page.get_by_text("It was done.").wait_for()
+        found += _by_axe(page)
+        assert found == []
         assert noticed.events == []

@@ -11,8 +11,7 @@ from PIL import Image, ImageChops, ImageStat
 
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
-from tests.browser.pictures import HEIGHT_MAX, PAGES, WIDTH, pictures
-from tests.browser.served import served
+from tests.browser.pictures import CHANGES, HEIGHT_MAX, PAGES, WIDTH, pictures
 from tests.browser.shop import shop
 from tests.world import World
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images"
-NAMES = sorted(f"console-{name}" for name in PAGES)
+NAMES = sorted(f"console-{name}" for name in (*PAGES, *CHANGES))
 BYTES_MAX, ALL_BYTES_MAX = 150_000, 2_500_000
 NO_PAGES = re.compile(r"/(static|download|value|raw|metrics|change|changed)\b")
 LIKENESS = 8.0
@@ -54,8 +53,8 @@ def test_pictures_are_of_the_console_as_it_is(browser: Browser) -> None:
     """Else `make site` takes them anew. Two runs of the shop are the same, to the pixel."""
     taken = []
     for _ in range(2):
-        with shop() as store, served(store) as address:
-            taken.append(pictures(browser, address))
+        with shop() as store:
+            taken.append(pictures(browser, store))
     for name, image in taken[0].items():
         assert image.tobytes() == taken[1][name].tobytes(), name
         committed = Image.open(IMAGES / f"{name}.png").convert("RGB")

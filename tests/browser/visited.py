@@ -52,18 +52,19 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[tuple[Pag
 
 
 def found_from(browser: Browser, address: str, asked: Iterable[str]) -> list[str]:
-    """Return pages, and one of each other kind that links lead to; none that loads itself anew."""
+    """Return the addresses of pages, and one of each other kind that links lead to; none that loads itself anew."""
     found = [target for target in dict.fromkeys(asked) if "follow=1" not in target]
     kinds = {*map(_kind, found)}
     with opened(browser, address) as (page, _):
         for target in found:
-            page.goto(target)
+            page.goto(f"{address}{target}")  # alone, a target that begins with two slashes would name a host
             hrefs = page.eval_on_selector_all("a[href]", "links => links.map(link => link.getAttribute('href'))")
             for href in hrefs:
+                assert not href.startswith("//"), f"{target} leads to another host: {href}"
                 if href.startswith("/") and not _FILES.search(href) and _kind(href) not in kinds:
                     kinds.add(_kind(href))
                     found.append(href)
-    return found
+    return [f"{address}{target}" for target in found]
 
 
 def _kind(target: str) -> str:
