@@ -16,6 +16,7 @@ from bench.broker import broker, with_confluent_kafka
 from bench.figures import Figure, median
 from bench.records import temporary_folder
 from sparktxn.gateway.gatewaysettings import parse_endpoint
+from sparktxn.store import Store
 from tests.gateway.gateways import encoded_request
 from tests.gateway.requests import batch, produce_members
 
@@ -36,10 +37,10 @@ _CASES: Final[dict[str, list[tuple[str, float | None]]]] = {
 
 
 @contextmanager
-def _gateway(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def _gateway(store: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run a gateway while the block runs; yield its address and its process."""
     command = [sys.executable, "-m", "sparktxn", "gateway", "-b", str(store), "-X", "store.fsync=true", "--json"]
-    process = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *options, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["address"], process
@@ -78,16 +79,17 @@ def measure() -> Iterator[Figure]:
     """All figures of the gateway."""
     environment = with_confluent_kafka(_CACHE)
     with temporary_folder() as folder:
-        subprocess.run(
-            [sys.executable, "-m", "sparktxn", "topics", "create", "-b", f"{folder}/store", "memory"], check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        for name in ("store", "stored"):
+            with Store.open(f"{folder}/{name}", create=True) as store:
+                store.create_topic("memory", 1)
         with (
             broker(Path(folder, "broker"), sys.executable, _CACHE, 1) as kafka,
             _gateway(Path(folder, "store")) as (address, process),
+            _gateway(Path(folder, "stored"), "--store-transactions") as (storing, _),
         ):
             driver = _Driver(environment)
             yield from _figures(driver, kafka, address)
+            yield from _stored(driver, kafka, storing)
             driver.close()
             yield from _memory(address, process.pid)
 
@@ -110,6 +112,15 @@ def _figures(driver: _Driver, kafka: str, address: str) -> Iterator[Figure]:
         own = median([found[number] for _, found in latency])
         yield Figure(f"from production to reading: {name}", own, "ms", limit_ms, True)
         yield Figure(f"the broker: {name}", median([found[number] for found, _ in latency]), "ms")
+
+
+def _stored(driver: _Driver, kafka: str, address: str) -> Iterator[Figure]:
+    """Transactions whose records are stored before their commit."""
+    for case, rows in _CASES.items():
+        rounds = _in_turns(driver, case, kafka, address)
+        for number, (name, _) in enumerate(rows):
+            ratio = median([gateway[number] / broker_[number] for broker_, gateway in rounds])
+            yield Figure(f"with --store-transactions: {name}", ratio, "x")
 
 
 def _memory(address: str, pid: int) -> Iterator[Figure]:

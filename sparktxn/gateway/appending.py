@@ -1,4 +1,6 @@
-"""Records outside transactions: what all connections have sent goes into one entry, and each batch is stored once.
+"""Records that are stored at once: what all connections have sent goes into one entry, and each batch is stored once.
+
+These are records outside transactions, and those of open ones where a gateway does not keep them in its memory.
 
 A batch of an idempotent producer keeps the producer's own id, epoch and sequence. So the log finds what was sent
 twice, through whichever gateway (PROTOCOL.md, "Producers"). Batches of others are this process's own.
@@ -22,7 +24,7 @@ from sparktxn.process.clock import Deadline
 from sparktxn.process.events import log_event
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.transaction import NO_IDENTITY, TransactionWriter
+from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -63,6 +65,7 @@ class _Waiting(NamedTuple):
     segment: PendingSegment
     identity: ProducerIdAndEpoch
     base_sequence: int
+    transaction: TransactionIdentity | None
     outcome: Future[Appended]
 
     def staged(self) -> StagedSegment:
@@ -101,8 +104,11 @@ class Appends:
         identity: ProducerIdAndEpoch = NO_IDENTITY,
         base_sequence: int = -1,
         digest: bytes = b"",
+        transaction: TransactionIdentity | None = None,
     ) -> Future[Appended]:
         """Queue a batch for a partition; its outcome is known once its entry is stored, or refused.
+
+        With `transaction` its records belong to that one, which must be open.
 
         `digest` is one of the records of an idempotent producer. A large batch is uploaded at once. The future raises
         CommandRefused where the log refuses the batch, StoreUnavailable and OutcomeUnknown where it is not known by
@@ -114,7 +120,7 @@ class Appends:
         segment = PendingSegment(uploads, topic, partition, records, records.nbytes)
         if not segment.may_be_inline:
             segment.start()
-        waiting = _Waiting(segment, identity, base_sequence, Future())
+        waiting = _Waiting(segment, identity, base_sequence, transaction, Future())
         with self._changed:
             self._waiting.append(waiting)
             self._changed.notify_all()
@@ -213,7 +219,7 @@ class Appends:
             with suppress(CommandRefused):
                 writer.resolve()
             self._identify(writer, batches)
-            writer.send([waiting.staged() for waiting in batches])
+            writer.send([waiting.staged() for waiting in batches], transaction=batches[0].transaction)
         except KafkaException as error:
             for waiting in batches:
                 waiting.fail(error)
@@ -258,7 +264,7 @@ class Appends:
 
 
 def _in_sequence(batches: Sequence[_Waiting]) -> list[list[_Waiting]]:
-    """Return the batches of one producer as lists in which each one follows its partition's last one.
+    """Return the batches of one producer as lists of one transaction, in which each follows its partition's last one.
 
     What was sent twice comes into another list, where the log knows it.
     """
@@ -268,7 +274,8 @@ def _in_sequence(batches: Sequence[_Waiting]) -> list[list[_Waiting]]:
     expected: dict[TopicIdPartition, int] = {}
     for waiting in batches:
         where = (waiting.segment.topic.topic_id, waiting.segment.partition)
-        if expected.get(where, waiting.base_sequence) != waiting.base_sequence:
+        is_next = expected.get(where, waiting.base_sequence) == waiting.base_sequence
+        if not is_next or waiting.transaction != (lists[-1] or batches)[0].transaction:
             lists.append([])
             expected = {}
         lists[-1].append(waiting)

@@ -1,5 +1,7 @@
 """Transactions that clients have open at this gateway: their records in memory, until a commit names them.
 
+With `stores_transactions` their records are appended like others (`appending`), and only offsets are in memory.
+
 The first request of a transaction writes an entry that opens it. So every gateway sees that it is open. Only the one
 that has opened it can commit it: what another one has in memory would be missing. What a gateway loses with its
 memory is never committed, and the client is asked to abort.
@@ -28,6 +30,7 @@ from sparktxn.producer.outbox import Outbox, buffers_of
 from sparktxn.producer.reports import Reports
 from sparktxn.stage.buffers import Buffers, TopicBuffer
 from sparktxn.stage.stagedsegment import StageTopic
+from sparktxn.stage.transaction import TransactionIdentity
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -177,6 +180,26 @@ class Transactions:
             return 0
         return next_sequence(known.last_sequence, 1)
 
+    def identify(
+        self, transactional_id: str, where: TopicIdPartition, producer: ProducerIdAndEpoch
+    ) -> TransactionIdentity:
+        """Return the transaction that is open, and takes records for a partition.
+
+        Raises:
+            CommandRefused: as `produce`, but for batches that are missing: the log knows these.
+        """
+        with self._working(transactional_id, producer) as held:
+            self._check_added(held, where)
+            return held.open.identity()
+
+    def _check_added(self, held: _Held, where: TopicIdPartition) -> None:
+        self._check_usable(held)
+        if not held.is_open or where not in held.partitions:
+            raise CommandRefused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"partition {where[1]} of topic {where[0]} was not added to the transaction",
+            )
+
     async def produce(
         self, transactional_id: str | None, topic: StageTopic, partition: int, batch: ProducedBatch, calls: Calls
     ) -> None:
@@ -192,11 +215,7 @@ class Transactions:
         identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         where = (topic.topic_id, partition)
         with self._working(transactional_id, identity) as held:
-            self._check_usable(held)
-            if not held.is_open or where not in held.partitions:
-                raise CommandRefused(
-                    ErrorCode.INVALID_TXN_STATE, f"{topic.name!r} [{partition}] was not added to the transaction"
-                )
+            self._check_added(held, where)
             if _is_repeated(held, where, batch):
                 return
             buffer = held.topics.get(topic.topic_id)

@@ -112,7 +112,7 @@ class OpenTransaction:
 
     def register(self, partitions: Collection[TopicIdPartition], group_id: str = "") -> None:
         """Publish that the transaction is open, with `partitions`, and offsets of a group, to come."""
-        identity = self._identity()
+        identity = self.identity()
         commands: list[Command] = []
         if partitions:
             commands.append(AddPartitionsToTxn(*identity.names(), partitions=tuple(sorted(partitions))))
@@ -170,13 +170,20 @@ class OpenTransaction:
         with self._in_delivery_time():
             self._resolve_before(None)
             segments = outbox.stage()
-            identity = self._identity()
+            identity = self.identity()
             offsets = self._offset_commands(identity)
             if segments or offsets:
                 outbox.publish(Operation.PUBLISH, segments, offsets, identity)
                 # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
                 self._sent_offsets, self._offsets = self._offsets, {}
                 self._resolve_published()
+
+    def identity(self) -> TransactionIdentity:
+        """Return what commands of this transaction name."""
+        identity = self.outbox.identity
+        return TransactionIdentity(
+            self._transactional_id, identity.producer_id, identity.producer_epoch, self.number + 1
+        )
 
     def _resolve_before(self, operation: Operation | None) -> None:
         """Learn what has become of the list that is under way, unless it was sent for `operation`."""
@@ -236,14 +243,14 @@ class OpenTransaction:
         self._check_whole()
         if not segments and not self._offsets and not self.published and not self._expected:
             return
-        identity = self._identity()
+        identity = self.identity()
         after = [*self._offset_commands(identity), identity.end(committed=True)]
         self.outbox.publish(Operation.END, segments, after, identity, before=self._expectations(identity))
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
         """Send everything and the preparation; a transaction without anything is begun by registering no partition."""
         self._check_whole()
-        identity = self._identity()
+        identity = self.identity()
         others = self._offset_commands(identity)
         if not segments and not others and not self.published:
             others.append(AddPartitionsToTxn(*identity.names(), partitions=()))
@@ -277,7 +284,7 @@ class OpenTransaction:
             self._resolve_flush_before_abort()
         outbox.discard(purged(_ABORTED))
         if outbox.under_way is None and self.published and not self.needs_bump:
-            outbox.publish(Operation.ABORT, (), [self._identity().end(committed=False)])
+            outbox.publish(Operation.ABORT, (), [self.identity().end(committed=False)])
         try:
             self._take_next_identity(outbox.resolve())
         except CommandRefused as refused:
@@ -297,12 +304,6 @@ class OpenTransaction:
         """Take the next epoch, as the end of a prepared transaction does."""
         if results and results[-1].producer_id != NO_PRODUCER_ID:
             self.outbox.take_identity(ProducerIdAndEpoch(results[-1].producer_id, results[-1].producer_epoch))
-
-    def _identity(self) -> TransactionIdentity:
-        identity = self.outbox.identity
-        return TransactionIdentity(
-            self._transactional_id, identity.producer_id, identity.producer_epoch, self.number + 1
-        )
 
 
 def _with_offsets(

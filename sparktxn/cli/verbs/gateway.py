@@ -36,6 +36,10 @@ _Partitions = Annotated[int, typer.Option("--partitions", min=1, help="How many 
 _LingerMs = Annotated[
     int, typer.Option("--linger-ms", min=0, max=10000, help="How far entries with records are apart, at least.")
 ]
+_StoreTransactions = Annotated[
+    bool,
+    option("--store-transactions", help="Store records of open transactions at once; else they are in memory."),
+]
 _MaxConnections = Annotated[int, typer.Option("--max-connections", min=1, help="How many clients may be connected.")]
 _SaslUsers = Annotated[
     Path | None, option("--sasl-users", metavar="FILE", help="Users, one of whom a client has to be.")
@@ -78,6 +82,7 @@ def gateway(
     create_topics: _CreateTopics = True,
     partitions: _Partitions = 1,
     linger_ms: _LingerMs = 5,
+    store_transactions: _StoreTransactions = False,
     max_connections: _MaxConnections = 10000,
     sasl_users: _SaslUsers = None,
     sasl_line: _SaslLine = None,
@@ -115,6 +120,7 @@ def gateway(
     )
     settings = GatewaySettings(
         linger_ms=linger_ms,
+        stores_transactions=store_transactions,
         creates_topics=create_topics,
         partition_count=partitions,
         connections_max=max_connections,

@@ -29,7 +29,8 @@ _SMALL_BYTES: Final = 16 * 1024
 async def produce(broker: Broker, request: Request) -> Awaitable[Answer | None]:
     """Take the records of a request, in order, and return what answers it once they are stored.
 
-    What a transaction is given is acknowledged from memory: its commit names what it contains.
+    What a transaction is given is acknowledged from memory: its commit names what it contains. Or it is stored as
+    other records are, with `stores_transactions`.
     """
     outcomes = [
         (topic.name, [await _taken(broker, request.body, topic.name, part) for part in topic.partition_data])
@@ -53,13 +54,19 @@ async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[d
             topic, batch = _decoded(broker, name, part.index, part.records)
         else:
             topic, batch = await broker.calls.run(_decoded, broker, name, part.index, part.records)
-        if batch.is_transactional:
-            await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
-            return _given(_stored(part.index, -1, -1, -1))
-        identity = NO_IDENTITY
+        identity, transaction = NO_IDENTITY, None
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-        future = broker.appends.add(topic, part.index, batch.records, identity, batch.base_sequence, batch.digest)
+        if batch.is_transactional and broker.settings.stores_transactions:
+            where = (topic.topic_id, part.index)
+            named = (body.transactional_id or "", where, identity)
+            transaction = await broker.calls.run(broker.transactions.identify, *named)
+        elif batch.is_transactional:
+            await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
+            return _given(_stored(part.index, -1, -1, -1))
+        future = broker.appends.add(
+            topic, part.index, batch.records, identity, batch.base_sequence, batch.digest, transaction
+        )
         return _outcome(broker, topic, part.index, asyncio.wrap_future(future))
     except KafkaException as error:
         return _given(_failed(part.index, error))

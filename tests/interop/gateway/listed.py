@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["DIFFERING", "FRANZ_GO", "KAFKA_PYTHON", "LIBRDKAFKA", "LIBRDKAFKA_PASSES"]
+__all__ = ["DIFFERING", "FRANZ_GO", "KAFKA_PYTHON", "LIBRDKAFKA", "LIBRDKAFKA_PASSES", "WITH_STORED_TRANSACTIONS"]
 
 _PLAIN: Final = "records are stored as columns, and fetched without the producer's compression"
 _NO_OFFSET: Final = "a record's offset is not known before its transaction is committed: its delivery says -1"
@@ -86,3 +86,11 @@ DIFFERING: Final[Mapping[str, str]] = {
     "a_group_that_its_members_have_left_is_listed": "it counts as one of offsets only",
 }
 """Of the program of cases with confluent-kafka; topics are not created by their names."""
+
+WITH_STORED_TRANSACTIONS: Final = frozenset(
+    name
+    for listed in (FRANZ_GO, LIBRDKAFKA, DIFFERING)
+    for name, reason in listed.items()
+    if reason in (_IN_MEMORY, _NO_OFFSET)
+)
+"""What does pass at a gateway with `--store-transactions`."""
