@@ -185,7 +185,10 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         validate_only: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
-        """Set and remove settings of `resources`, as their `incremental_configs` say; {resource: Future}."""
+        """Change settings of `resources`, as their `incremental_configs` say; {resource: Future}.
+
+        APPEND and SUBTRACT are for lists, such as ``cleanup.policy``: a word that is there already, or is not, is left.
+        """
         return self._alter(resources, partial(configs.alter_configs, validate_only=validate_only))
 
     @answered

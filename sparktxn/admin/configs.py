@@ -8,6 +8,7 @@ from typing import Any, Final
 from sparktxn.admin.topics import changeable_topic, existing_topic, refusal
 from sparktxn.config.topic import (
     IGNORED_TOPIC_SETTINGS,
+    LIST_SETTINGS,
     STORE_WIDE_SETTINGS,
     TOPIC_SETTINGS,
     check_store_wide_settings,
@@ -57,16 +58,17 @@ def describe_configs(log: Log, resource: ConfigResource) -> dict[str, ConfigEntr
 
 
 def alter_configs(log: Log, resource: ConfigResource, *, validate_only: bool) -> None:
-    """Set and remove settings of a topic or of the store, all or none.
+    """Set and remove settings of a topic or of the store, and words of those that are lists, all or none.
+
+    A list that another administrator changes at the same moment is as the later change says.
 
     Raises:
         KafkaException: ``INVALID_CONFIG``: a name or a value is wrong; those of `describe_configs`.
     """
     is_store = _is_store(resource)
     log.refresh()
-    if not is_store:
-        changeable_topic(log, resource.name)
-    changes = _changes(resource.incremental_configs, is_store=is_store)
+    own = {} if is_store else changeable_topic(log, resource.name).settings
+    changes = _changes(resource.incremental_configs, own, is_store=is_store)
     if not validate_only:
         _submit(log, resource, changes)
 
@@ -126,29 +128,53 @@ def _check_of(is_store: bool) -> _Check:
     return check_store_wide_settings if is_store else check_topic_settings
 
 
-def _changes(entries: Sequence[ConfigEntry], *, is_store: bool) -> dict[str, str | None]:
-    check = _check_of(is_store)
+def _changes(entries: Sequence[ConfigEntry], own: Mapping[str, str], *, is_store: bool) -> dict[str, str | None]:
     changes: dict[str, str | None] = {}
     if not entries:
         raise refusal(ErrorCode.INVALID_REQUEST, "no setting is given: pass incremental_configs=[ConfigEntry(…)]")
     for entry in arguments.items("incremental_configs", entries, ConfigEntry):
-        operation = entry.incremental_operation
         if entry.name in changes:
             reason = f"setting {arguments.shown(entry.name)} is given twice: expected one ConfigEntry of it"
             raise refusal(ErrorCode.INVALID_REQUEST, reason)
         try:
-            if operation is AlterConfigOpType.SET:
-                changes |= check({entry.name: entry.value})
-            elif operation is AlterConfigOpType.DELETE:
-                if is_store or entry.name not in IGNORED_TOPIC_SETTINGS:
-                    check({entry.name: _default_of(entry.name)})
-                changes[entry.name] = None
-            else:
-                reason = f"incremental_operation is {operation!r} for {entry}: expected AlterConfigOpType.SET or DELETE"
-                raise refusal(ErrorCode.INVALID_REQUEST, reason)
+            changes |= _change(entry, own, is_store=is_store)
         except ConfigurationError as error:
             raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
     return changes
+
+
+def _change(entry: ConfigEntry, own: Mapping[str, str], *, is_store: bool) -> Mapping[str, str | None]:
+    check = _check_of(is_store)
+    match entry.incremental_operation:
+        case AlterConfigOpType.SET:
+            return check({entry.name: entry.value})
+        case AlterConfigOpType.DELETE:
+            if is_store or entry.name not in IGNORED_TOPIC_SETTINGS:
+                check({entry.name: _default_of(entry.name)})
+            return {entry.name: None}
+        case AlterConfigOpType.APPEND | AlterConfigOpType.SUBTRACT:
+            return check({entry.name: _altered_list(entry, own)})
+        case operation:
+            operations = "SET, DELETE, APPEND or SUBTRACT"
+            reason = f"incremental_operation is {operation!r} for {entry}: expected AlterConfigOpType.{operations}"
+            raise refusal(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _altered_list(entry: ConfigEntry, own: Mapping[str, str]) -> str:
+    """Return a list without the words that are subtracted, or with those that it lacks, as a broker alters it."""
+    if entry.name not in LIST_SETTINGS:
+        reason = f"setting {arguments.shown(entry.name)} is no list: expected AlterConfigOpType.SET or DELETE"
+        raise ConfigurationError(reason)
+    if entry.value is None:
+        raise refusal(ErrorCode.INVALID_REQUEST, f"setting {entry.name!r} has no words to append or to subtract")
+    words, given = _words(own.get(entry.name, _default_of(entry.name))), _words(entry.value)
+    if entry.incremental_operation is AlterConfigOpType.APPEND:
+        return ",".join([*words, *(word for word in given if word not in words)])
+    return ",".join(word for word in words if word not in given)
+
+
+def _words(value: object) -> list[str]:
+    return [word for part in str(value or "").split(",") if (word := part.strip().lower())]
 
 
 def _default_of(name: str) -> object:

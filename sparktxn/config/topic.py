@@ -12,6 +12,7 @@ from sparktxn.values import arguments
 
 __all__ = [
     "IGNORED_TOPIC_SETTINGS",
+    "LIST_SETTINGS",
     "STORE_WIDE_SETTINGS",
     "TOPIC_SETTINGS",
     "check_store_wide_settings",
@@ -105,6 +106,16 @@ IGNORED_TOPIC_SETTINGS: Final = frozenset(
     ]
 ) - {setting.name for setting in TOPIC_SETTINGS}
 """Settings of Kafka's topics that mean nothing here (Kafka's TopicConfig). A topic keeps and shows them."""
+
+LIST_SETTINGS: Final = frozenset(
+    [
+        "cleanup.policy",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "table.formats",
+    ]
+)
+"""Settings whose values are lists, with commas between their words."""
 
 _OFFSETS_RETENTION: Final = Setting("offsets.retention.minutes", 10_080, integer(1, 2**31 - 1), "sweep() forgets a committed offset of a group without members that is so old. It counts from its commit, or from when the group's last member has gone if that is later.")  # fmt: skip
 

@@ -198,7 +198,7 @@ def test_what_has_no_settings_is_refused(wire: Wire) -> None:
     assert configs_of(wire, TOPIC, "").error_code is not ErrorCode.none
 
 
-SET, DELETE, APPEND = 0, 1, 2
+SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False) -> Any:
@@ -223,12 +223,30 @@ def test_settings_are_set_and_removed(wire: Wire, name: str) -> None:
     assert (found["retention.ms"], found["cleanup.policy"]) == ("-1", "compact")
 
 
+def test_words_of_lists_are_appended_and_subtracted(wire: Wire, name: str) -> None:
+    create(wire, creatable(name))
+    for operation, words, left in (
+        (APPEND, "compact", "compact,delete"),
+        (SUBTRACT, "delete,burn", "compact"),
+        (APPEND, "compact", "compact"),
+    ):
+        changes = (("cleanup.policy", operation, words), ("table.formats", APPEND, "delta"))
+        assert alter(wire, TOPIC, name, *changes).error_code is ErrorCode.none
+        found = values_of(wire, TOPIC, name)
+        assert (found["cleanup.policy"], found["table.formats"]) == (left, "delta")
+
+
 def test_a_wrong_change_of_settings_changes_nothing(wire: Wire, name: str) -> None:
     create(wire, creatable(name))
     good = ("retention.ms", SET, "5")
-    refused = {
-        ErrorCode.invalid_config: [("no.such.setting", SET, "1"), ("cleanup.policy", SET, "burn")],
-        ErrorCode.invalid_request: [("cleanup.policy", APPEND, "compact"), ("cleanup.policy", 9, "x"), good],
+    refused: dict[ErrorCode, list[tuple[str, int, str | None]]] = {
+        ErrorCode.invalid_config: [
+            ("no.such.setting", SET, "1"),
+            ("cleanup.policy", SET, "burn"),
+            ("cleanup.policy", APPEND, "burn"),
+            ("segment.bytes", APPEND, "5000"),
+        ],
+        ErrorCode.invalid_request: [("cleanup.policy", APPEND, None), ("cleanup.policy", 9, "x"), good],
     }
     for code, changes in refused.items():
         for change in changes:

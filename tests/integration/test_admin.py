@@ -201,7 +201,7 @@ class TestSettingsOfTheStore:
             (on_store(f"{REJECT}s", "true"), ErrorCode.INVALID_CONFIG, f"; did you mean {REJECT!r}?"),
             (on_store(REJECT, "maybe"), ErrorCode.INVALID_CONFIG, "expected true or false"),
             (on_store("x", None, AlterConfigOpType.DELETE), ErrorCode.INVALID_CONFIG, "unknown store-wide setting 'x'"),
-            (on_store(REJECT, "a", AlterConfigOpType.APPEND), ErrorCode.INVALID_REQUEST, "SET or DELETE"),
+            (on_store(REJECT, "a", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG, "is no list: expected"),
             (ConfigResource("BROKER", "0"), ErrorCode.INVALID_REQUEST, "no setting is given"),
             (ConfigResource("BROKER", "1"), ErrorCode.INVALID_REQUEST, "BROKER with the name '0' for the store"),
             (ConfigResource("GROUP", "0"), ErrorCode.INVALID_REQUEST, "expected ConfigResource.Type.TOPIC"),
@@ -260,7 +260,11 @@ class TestSettings:
             (("segment.format", "orc", AlterConfigOpType.SET), ErrorCode.INVALID_CONFIG),
             (("segment.formatt", "arrow", AlterConfigOpType.SET), ErrorCode.INVALID_CONFIG),
             (("segment.formatt", None, AlterConfigOpType.DELETE), ErrorCode.INVALID_CONFIG),
-            (("cleanup.policy", "compact", AlterConfigOpType.APPEND), ErrorCode.INVALID_REQUEST),
+            (("cleanup.policy", "burn", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG),
+            (("cleanup.policy", "delete", AlterConfigOpType.SUBTRACT), ErrorCode.INVALID_CONFIG),
+            (("cleanup.policy", None, AlterConfigOpType.APPEND), ErrorCode.INVALID_REQUEST),
+            (("segment.bytes", "5000", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG),
+            (("segment.format", "parquet", AlterConfigOpType.SUBTRACT), ErrorCode.INVALID_CONFIG),
         ],
     )
     def test_wrong_changes_are_refused_whole(
@@ -269,6 +273,29 @@ class TestSettings:
         good = ("retention.ms", "5", AlterConfigOpType.SET)
         assert refused(admin.incremental_alter_configs([self.resource(good, change)])).code() == code
         assert only(admin.describe_configs([self.resource()]))["retention.ms"].value == "1000"
+
+    @pytest.mark.parametrize(
+        ("name", "before", "operation", "words", "after"),
+        [
+            ("cleanup.policy", None, AlterConfigOpType.APPEND, "compact", "compact,delete"),
+            ("cleanup.policy", "compact", AlterConfigOpType.APPEND, " Compact ,delete", "compact,delete"),
+            ("cleanup.policy", "compact,delete", AlterConfigOpType.SUBTRACT, "delete,burn", "compact"),
+            ("cleanup.policy", "compact", AlterConfigOpType.APPEND, "compact", "compact"),
+            ("table.formats", None, AlterConfigOpType.APPEND, "iceberg", "iceberg"),
+            ("table.formats", "delta,iceberg", AlterConfigOpType.SUBTRACT, "iceberg,delta", ""),
+            ("leader.replication.throttled.replicas", "0:1", AlterConfigOpType.APPEND, "1:1,0:1", "0:1,1:1"),
+        ],
+    )
+    def test_words_are_appended_to_lists_and_subtracted(
+        self, admin: AdminClient, name: str, before: str | None, operation: AlterConfigOpType, words: str, after: str
+    ) -> None:
+        if before is not None:
+            only(admin.incremental_alter_configs([self.resource((name, before, AlterConfigOpType.SET))]))
+        only(admin.incremental_alter_configs([self.resource((name, words, operation))], validate_only=True))
+        shown = only(admin.describe_configs([self.resource()])).get(name)
+        assert shown is None or shown.is_default == (before is None)
+        only(admin.incremental_alter_configs([self.resource((name, words, operation))]))
+        assert only(admin.describe_configs([self.resource()]))[name].value == after
 
     def test_what_means_nothing_without_brokers_is_kept_and_shown(self, admin: AdminClient) -> None:
         """Each setting of Kafka's topics can be given, so that scripts which create topics run as they are."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from sparktxn.config.settings import Setting
-from sparktxn.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS
+from sparktxn.config.topic import LIST_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future, refused
@@ -26,7 +26,6 @@ _TOPIC, _BROKER = 2, 4
 _STORE: Final = ConfigResource(ResourceType.BROKER, "0")
 _SETTINGS: Final[dict[str, Setting]] = {each.name: each for each in (*TOPIC_SETTINGS, *STORE_WIDE_SETTINGS)}
 _BOOLEAN, _STRING, _LONG, _DOUBLE, _LIST = 1, 2, 5, 6, 7
-_LISTS: Final = frozenset({"cleanup.policy", "table.formats"})
 
 
 def topic_configs(broker: Broker, name: str) -> list[dict[str, Any]]:
@@ -131,7 +130,7 @@ def _shown(entry: ConfigEntry, *, is_read_only: bool, kind: int | None = None) -
 
 
 def _kind_of(name: str) -> int:
-    if name in _LISTS:
+    if name in LIST_SETTINGS:
         return _LIST
     setting = _SETTINGS.get(name)
     for type_, kind in ((bool, _BOOLEAN), (int, _LONG), (float, _DOUBLE)):
@@ -148,7 +147,7 @@ def _in_words(shown: dict[str, Any], *, synonyms: bool, documented: bool) -> dic
 
 
 async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
-    """Set and remove settings, of each resource all or none; others stay as they are."""
+    """Set, remove, append to and subtract from settings, of each resource all or none; others stay as they are."""
     return await broker.calls.run(_altered, broker, request.body, _incremental)
 
 

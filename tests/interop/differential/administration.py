@@ -169,12 +169,27 @@ def settings_of_a_topic_are_altered(kit: Kit) -> Any:
     return found
 
 
+def policy_of(kit: Kit, topic: str) -> set[str]:
+    now = result(kit.admin.describe_configs([ConfigResource(TOPIC, topic)]))["cleanup.policy"]
+    return set(now.value.split(","))
+
+
 @case
 def settings_that_are_lists_are_altered(kit: Kit) -> Any:
     topic = kit.topic()
-    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND)
-    resource = ConfigResource(TOPIC, topic, incremental_configs=[entry])
-    return outcome(lambda: result(kit.admin.incremental_alter_configs([resource])))
+    found = []
+    for operation, name, words, policy in (
+        (AlterConfigOpType.APPEND, "cleanup.policy", "compact", {"compact", "delete"}),
+        (AlterConfigOpType.APPEND, "cleanup.policy", "compact", {"compact", "delete"}),
+        (AlterConfigOpType.SUBTRACT, "cleanup.policy", "delete,burn", {"compact"}),
+        (AlterConfigOpType.APPEND, "cleanup.policy", "burn", {"compact"}),
+        (AlterConfigOpType.APPEND, "retention.ms", "5", {"compact"}),
+    ):
+        entry = ConfigEntry(name, words, incremental_operation=operation)
+        resource = ConfigResource(TOPIC, topic, incremental_configs=[entry])
+        ended = outcome(lambda resource=resource: result(kit.admin.incremental_alter_configs([resource])))
+        found.append([ended, until(lambda policy=policy: policy_of(kit, topic) == policy, 10)])
+    return found
 
 
 @case

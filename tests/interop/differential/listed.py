@@ -65,7 +65,6 @@ LISTED: Final[dict[str, tuple[str, ...]]] = {
         "settings_of_a_broker",
         "settings_of_a_consumer_that_contradict",
         "settings_that_are_checked_for_debugging",
-        "settings_that_are_lists_are_altered",
         "settings_that_are_none",
         "stored_offsets_below_the_committed_one",
         "the_assignment_without_offsets",

@@ -80,7 +80,6 @@ DIFFERING: Final[Mapping[str, str]] = {
     "one_topic_twice_in_a_call": "the topic is answered once, which librdkafka takes for a damaged answer",
     "a_member_that_was_away_commits": "ILLEGAL_GENERATION in place of UNKNOWN_MEMBER_ID; clients join anew for both",
     "settings_of_a_broker": "a gateway does not list its settings",
-    "settings_that_are_lists_are_altered": "a list of a setting is set as a whole",
     "operations_that_are_authorized": "there are no ACLs, and no operations are named",
     "passwords_of_users": "users are in the gateway's file, which administrators cannot read",
     "a_group_that_its_members_have_left_is_listed": "it counts as one of offsets only",
