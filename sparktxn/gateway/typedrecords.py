@@ -5,12 +5,15 @@ This is the one place where records are looked at one by one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.errors import ErrorCode
 from sparktxn.format.schema import RECORD_SCHEMA, TIMESTAMP_COLUMN, TYPED_OFFSET_COLUMN, stored_schema
+from sparktxn.gateway.recordrefusals import NAMED_MAX, RecordsRefused
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.jsonrows import JsonRows, encoded, json_values
@@ -22,22 +25,51 @@ def rows_of(topic: StageTopic, records: pa.Table) -> pa.Table:
     """Return the rows that records have as their values, with the records' timestamps.
 
     Raises:
-        CommandRefused: INVALID_RECORD: a value is no JSON object with the topic's columns. Or a record has a key or
+        RecordsRefused: INVALID_RECORD: a value is no JSON object with the topic's columns. Or a record has a key or
             headers: the topic keeps none.
     """
     columns = [field for field in stored_schema(topic.schema) if field.name != TIMESTAMP_COLUMN]
-    for name in ("key", "headers"):
-        if name in records.column_names and records.column(name).null_count < records.num_rows:
-            raise _refused(topic, f"a record has a {name.removesuffix('s')}, which the topic does not keep")
-    values = records.column("value")
-    if values.null_count:
-        raise _refused(topic, "a record has no value")
+    if wrong := _misplaced(records):
+        raise _refused(topic, wrong)
+    values = enumerate(records.column("value").to_pylist())
+    reader = JsonRows(pa.schema(columns))
     try:
-        rows = JsonRows(pa.schema(columns)).table(enumerate(values.to_pylist()))
+        rows = reader.table(values)
     except WrongLine as error:
         expected = ", ".join(f"{field.name} {field.type}" for field in columns)
-        raise _refused(topic, f"record {error.line} of a batch: {error.reason}; expected {expected}") from error
+        found = _no_rows(reader, values, error)
+        raise _refused(topic, {place: f"{reason}; expected {expected}" for place, reason in found.items()}) from error
     return rows.append_column(TIMESTAMP_COLUMN, records.column("timestamp"))
+
+
+def _misplaced(records: pa.Table) -> dict[int, str]:
+    """Return the places of records that have what they may not have, or have no value, with the reasons."""
+    found: dict[int, str] = {}
+    if "headers" in records.column_names:
+        found |= _reasons(pc.greater(pc.list_value_length(records.column("headers")), 0), "headers")
+    if records.column("key").null_count < records.num_rows:
+        found |= _reasons(pc.is_valid(records.column("key")), "a key")
+    if records.column("value").null_count:
+        missing = pc.indices_nonzero(pc.is_null(records.column("value"))).to_pylist()
+        found |= dict.fromkeys(missing, "a record has no value")
+    return found
+
+
+def _reasons(has: pa.ChunkedArray, what: str) -> dict[int, str]:
+    return dict.fromkeys(pc.indices_nonzero(has).to_pylist(), f"a record has {what}, which the topic does not keep")
+
+
+def _no_rows(reader: JsonRows, left: Iterator[tuple[int, bytes]], first: WrongLine) -> dict[int, str]:
+    """Return the places of values that are no rows, with the reasons; `left` has those after the first such one."""
+    found = {first.line: first.reason}
+    while len(found) < NAMED_MAX:
+        try:
+            reader.table(left)
+        except WrongLine as error:
+            found[error.line] = error.reason
+        else:
+            break
+    return found
 
 
 def records_of(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -59,5 +91,7 @@ def records_of(rows: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _refused(topic: StageTopic, reason: str) -> CommandRefused:
-    return CommandRefused(ErrorCode.INVALID_RECORD, f"topic {topic.name!r} declares columns: {reason}")
+def _refused(topic: StageTopic, wrong: Mapping[int, str]) -> RecordsRefused:
+    named = sorted(wrong.items())[:NAMED_MAX]
+    reasons = [(place, f"topic {topic.name!r} declares columns: {reason}") for place, reason in named]
+    return RecordsRefused(ErrorCode.INVALID_RECORD, reasons)

@@ -190,3 +190,68 @@ def test_what_fails_unforeseen_is_refused_and_what_comes_later_is_stored(tmp_pat
         assert await read_all(client, "t") == [b"2"]
 
     at_a_gateway(tmp_path, case)
+
+
+def keyed(*records: tuple[bytes | None, bytes | None, int]) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 24)
+    for place, (key, value, timestamp_ms) in enumerate(records):
+        builder.append(place, timestamp_ms, key, value, [])
+    return bytes(builder.build())
+
+
+AT_MS = 1_700_000_000_000
+ROW = b'{"id":1}'
+
+
+@pytest.mark.parametrize(
+    ("topic", "records", "code", "named"),
+    [
+        (
+            "compacted",
+            keyed((b"k", b"1", AT_MS), (None, b"2", AT_MS), (b"k", b"3", AT_MS), (None, b"4", AT_MS)),
+            WireCode.invalid_record,
+            {1: "has none", 3: "has none"},
+        ),
+        (
+            "t",
+            keyed((None, b"1", AT_MS), (None, b"x" * 1_100_000, AT_MS), (None, b"2", AT_MS)),
+            WireCode.message_too_large,
+            {1: "1100000 bytes is larger than 1048588"},
+        ),
+        ("t", keyed((None, b"1", AT_MS), (None, b"2", -5)), WireCode.invalid_timestamp, {1: "is -5 ms"}),
+        (
+            "typed",
+            typed(ROW, b"no json", ROW, b'{"id":1.5}', b'{"other":1}', ROW),
+            WireCode.invalid_record,
+            {1: "expected id int64", 3: "column 'id'", 4: "there is no column 'other'"},
+        ),
+        ("typed", keyed((None, ROW, AT_MS), (b"k", ROW, AT_MS)), WireCode.invalid_record, {1: "has a key"}),
+        ("typed", keyed((None, ROW, AT_MS), (None, None, AT_MS)), WireCode.invalid_record, {1: "has no value"}),
+        ("typed", batch([ROW]), WireCode.invalid_record, {0: "has a key"}),
+    ],
+)
+def test_a_refusal_names_the_records_that_caused_it(tmp_path, topic, records, code, named):
+    async def case(served: Gateway, client: RawClient) -> None:
+        served.broker.store.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
+        served.broker.store.create_topic("compacted", settings={"cleanup.policy": "compact"})
+        answer = await produce(client, topic, 0, records)
+        assert answer.error_code == code
+        assert answer.error_message
+        found = {each.batch_index: each.batch_index_error_message for each in answer.record_errors}
+        assert list(found) == list(named)
+        for place, words in named.items():
+            assert words in found[place]
+        assert await read_all(client, topic) == []
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_refusal_names_so_many_records_and_reads_no_value_again_for_each(tmp_path):
+    async def case(served: Gateway, client: RawClient) -> None:
+        served.broker.store.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
+        answer = await produce(client, "typed", 0, typed(*[ROW, b"no json"] * 3_000))
+        assert [each.batch_index for each in answer.record_errors] == list(range(1, 2_000, 2))
+        older = await client.call(0, 7, **produce_members("typed", 0, typed(b"no json")))
+        assert older.responses[0].partition_responses[0].error_code == WireCode.invalid_record
+
+    at_a_gateway(tmp_path, case)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.recordrefusals import RecordsRefused, with_records, without_large_records
 from sparktxn.gateway.typedrecords import rows_of
 from sparktxn.gateway.wire.recordbatches import ProducedBatch, decode_batch
 from sparktxn.gateway.wire.wirecodes import code_of, message_of
@@ -84,10 +85,15 @@ def _decoded(broker: Broker, name: str, partition: int, records: bytes | None) -
     batch = decode_batch(records or b"", now_ms)
     if batch.producer_id != _NO_PRODUCER and batch.base_sequence < 0:
         raise CommandRefused(ErrorCode.INVALID_RECORD, "a batch of an idempotent producer has no sequence")
-    rows = conformed(stage, rows_of(stage, batch.records) if stage.schema else batch.records, now_ms)
+    try:
+        rows = conformed(stage, rows_of(stage, batch.records) if stage.schema else batch.records, now_ms)
+    except RecordsRefused:
+        raise
+    except KafkaException as error:
+        raise with_records(stage, batch.records, error) from error
     size_max = min(RECORD_BYTES_MAX, stage.message_bytes_max)
-    if (largest := row_above(rows, size_max)) is not None:
-        raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {largest} bytes is larger than {size_max}")
+    if row_above(rows, size_max) is not None:
+        raise without_large_records(rows, size_max)
     return stage, batch._replace(records=rows)
 
 
@@ -120,4 +126,10 @@ def _failed(partition: int, error: KafkaException) -> dict[str, Any]:
     code = code_of(error)
     if code == ErrorCode.PRODUCER_FENCED:
         code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
-    return {**_stored(partition, -1, -1, -1), "error_code": code, "error_message": message_of(error)}
+    refused = error.records if isinstance(error, RecordsRefused) else ()
+    return {
+        **_stored(partition, -1, -1, -1),
+        "error_code": code,
+        "error_message": message_of(error),
+        "record_errors": [{"batch_index": place, "batch_index_error_message": reason} for place, reason in refused],
+    }
