@@ -75,7 +75,7 @@ def serve(
         peers=tuple(parse_endpoint("--peers", peer.strip()) for peer in (peers or "").split(",") if peer.strip()),
     )
     with ExitStack() as stack:
-        listener = stack.enter_context(listening(host, port, "--listen"))
+        listener = stack.enter_context(listening(host, port, "--listen", port_option="--listen"))
         listener.setblocking(False)
         endpoint = Endpoint(host, listener.getsockname()[1])
         broker = Broker(store, settings, endpoint)

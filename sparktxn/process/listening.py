@@ -10,8 +10,8 @@ from sparktxn.errors import ConfigurationError
 __all__ = ["address_of", "is_loopback", "listening"]
 
 
-def listening(host: str, port: int, option: str) -> socket.socket:
-    """Return a socket that listens. `option` is the one that names the host, for the error.
+def listening(host: str, port: int, option: str, *, port_option: str = "--port") -> socket.socket:
+    """Return a socket that listens. `option` names the host and `port_option` the port, for the error; or both do.
 
     Raises:
         ConfigurationError: the host is not this machine's, or the port is not free, or not allowed.
@@ -21,9 +21,14 @@ def listening(host: str, port: int, option: str) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except (OSError, UnicodeError) as error:  # a name that is no text, or too long for a name of a machine
         raise ConfigurationError(
-            f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port with --port, or an "
-            f"address of this machine with {option}"
+            f"cannot listen at port {port} of {host!r}: {_reason(error)}: {_remedy(option, port_option)}"
         ) from error
+
+
+def _remedy(option: str, port_option: str) -> str:
+    if option == port_option:
+        return f"choose another port, or another address of this machine, with {option} HOST:PORT"
+    return f"choose another port with {port_option}, or an address of this machine with {option}"
 
 
 def _reason(error: OSError | UnicodeError) -> str:

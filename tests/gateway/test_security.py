@@ -407,6 +407,18 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
         access("0.0.0.0", tls_certificate=certificate, tls_key=key, tls_client_ca=text)
 
 
+@pytest.mark.parametrize("option", ["--listen", "--http"])
+def test_an_address_that_is_taken_names_the_option_to_change(tmp_path: Path, option: str) -> None:
+    store = new_store(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = txnlog("gateway", "--store", store, "--listen", "127.0.0.1:0", option, address)
+    assert done.code == 2
+    assert done.err.endswith(
+        f"Address already in use: choose another port, or another address of this machine, with {option} HOST:PORT\n"
+    )
+
+
 def test_the_command_refuses_before_it_listens(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     done = txnlog("gateway", "--store", store, "--listen", "0.0.0.0:0")
