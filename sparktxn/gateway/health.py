@@ -110,6 +110,7 @@ class _Gateway(Collector):
         samples = broker.figures.samples()
         samples["txnlog_gateway_request_memory_bytes"] = {(): broker.memory.held_bytes}
         samples["txnlog_gateway_open_transactions"] = {(): broker.transactions.open_count}
+        samples["txnlog_gateway_transaction_memory_bytes"] = {(): broker.transactions.memory_bytes}
         known = broker.log.entry
         try:
             newest = _newest_entry(broker, self._loop)

@@ -20,6 +20,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import EndTxn, InitProducerId, OffsetToCommit
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.transactionmemory import TransactionMemory, TransactionShare
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.kafka.settings.producer import ProducerSettings
@@ -47,7 +48,13 @@ class _Held:
     """One transactional id at this gateway. Its `lock` is held by the request that works on it."""
 
     def __init__(
-        self, log: Log, settings: ProducerSettings, identity: ProducerIdAndEpoch, number: int, timeout_ms: int
+        self,
+        log: Log,
+        settings: ProducerSettings,
+        identity: ProducerIdAndEpoch,
+        number: int,
+        timeout_ms: int,
+        memory: TransactionShare,
     ) -> None:
         assert settings.transactional_id is not None
         self.lock = threading.Lock()
@@ -60,7 +67,7 @@ class _Held:
         """By partition, the client's next sequence, and its newest batches as (first sequence, count)."""
         self.partitions: set[TopicIdPartition] = set()
         self.groups: set[str] = set()
-        self.memory_bytes = 0
+        self.memory = memory
         self.topics: dict[int, TopicBuffer] = {}
         self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
         self.outbox = Outbox(log, self.buffers, Reports())
@@ -80,7 +87,12 @@ class _Held:
         """Note that the transaction has ended."""
         self.open.ended()
         self.is_open, self.failure = False, None
-        self.memory_bytes = 0
+        self.memory.clear()
+
+    def drop(self) -> None:
+        """Drop its records: another takes its place, or nothing does."""
+        self.outbox.let_go()
+        self.memory.close()
 
 
 def _nothing() -> None:
@@ -96,7 +108,7 @@ class Transactions:
 
     def __init__(self, log: Log, settings: GatewaySettings) -> None:
         self._log = log
-        self._memory_bytes_max = settings.transactions_bytes_max
+        self._memory = TransactionMemory(settings.transactions_bytes_max)
         self._timeout_ms_max = settings.transaction_timeout_ms_max
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
@@ -105,6 +117,11 @@ class Transactions:
     def open_count(self) -> int:
         """How many transactions are open here."""
         return sum(held.is_open for held in list(self._held.values()))
+
+    @property
+    def memory_bytes(self) -> int:
+        """How many bytes of records the open transactions have in memory."""
+        return self._memory.held_bytes
 
     def initialise(
         self, transactional_id: str | None, timeout_ms: int, previous: ProducerIdAndEpoch
@@ -222,14 +239,10 @@ class Transactions:
             if buffer is None or buffer.partition_count <= partition:
                 buffer = held.topics[topic.topic_id] = TopicBuffer(topic)
             held.buffers.add_table(buffer.partitions[partition], batch.records)
-            held.memory_bytes += batch.records.nbytes
-            self._make_room(held)
-
-    def _make_room(self, held: _Held) -> None:
-        """Upload what a transaction has in memory, if all of them have too much."""
-        if sum(other.memory_bytes for other in list(self._held.values())) > self._memory_bytes_max:
-            held.open.upload()
-            held.memory_bytes = 0
+            held.memory.add(batch.records.nbytes)
+            if self._memory.is_above:
+                held.open.upload()
+                held.memory.clear()
 
     def add_offsets(
         self,
@@ -396,7 +409,7 @@ class Transactions:
         settings = ProducerSettings.parse(
             {"bootstrap.servers": self._log.objects.uri, "transactional.id": transactional_id}
         )
-        return _Held(self._log, settings, identity, number, timeout_ms)
+        return _Held(self._log, settings, identity, number, timeout_ms, self._memory.share())
 
     def _hold(self, transactional_id: str, held: _Held, *, replaces: _Held | None = None) -> _Held:
         """Keep what is held of a transactional id, and return it, or what another thread has just made.
@@ -410,16 +423,16 @@ class Transactions:
             self._held[transactional_id] = held
             idle = [name for name, other in self._held.items() if not other.is_open and other is not held]
             for name in idle[: max(0, len(self._held) - _OPEN_MAX)]:
-                del self._held[name]
+                self._held.pop(name).memory.close()
         if before is not None and before is not held:
-            before.outbox.let_go()
+            before.drop()
         return held
 
     def _forget(self, transactional_id: str) -> None:
         with self._lock:
             before = self._held.pop(transactional_id, None)
         if before is not None:
-            before.outbox.let_go()
+            before.drop()
 
 
 _BATCHES_KEPT: Final = 5

@@ -70,6 +70,7 @@ def test_a_gateway_shows_its_figures_and_whether_it_serves(tmp_path: Path) -> No
         assert figures(pages)["txnlog_gateway_log_lag_entries", ""] == 0
         assert seen["txnlog_gateway_open_transactions", ""] == 0
         assert seen["txnlog_gateway_request_memory_bytes", ""] == 0
+        assert seen["txnlog_gateway_transaction_memory_bytes", ""] == 0
         assert any(name.startswith("txnlog_client_requests") for name, _ in seen), "what each process counts"
         names = {name.removesuffix("_count").removesuffix("_sum") for name, _ in seen}
         assert FAMILIES.keys() <= names

@@ -1,4 +1,4 @@
-"""The memory of requests: no more is held than is allowed, and each waiting one gets its turn."""
+"""The memory of requests, and of open transactions: no more is held than is allowed, and each one gets its turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.gateway.requestmemory import RequestMemory
+from sparktxn.gateway.transactionmemory import TransactionMemory
 
 
 @settings(max_examples=100)
@@ -41,3 +42,23 @@ def test_what_is_held_never_exceeds_the_limit_but_for_one_large_request(asked):
         assert memory.held_bytes == 1
 
     asyncio.run(run())
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "clear", "close"]), st.integers(0, 3), st.integers(1, 60)), max_size=30)
+)
+def test_the_total_of_transactions_is_the_sum_of_those_that_are_held(steps):
+    memory = TransactionMemory(100)
+    shares = [memory.share() for _ in range(4)]
+    held, closed = [0] * 4, set()
+    for step, place, size_bytes in steps:
+        if step == "add":
+            shares[place].add(size_bytes)
+            held[place] += 0 if place in closed else size_bytes
+        else:
+            shares[place].clear() if step == "clear" else shares[place].close()
+            held[place] = 0
+            closed |= {place} if step == "close" else set()
+        assert memory.held_bytes == sum(held)
+        assert memory.is_above == (sum(held) > 100)

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from sparktxn.admin import AdminClient
 from sparktxn.errors import ErrorCode
 from sparktxn.store import Store
-from tests.gateway.gateways import RawClient, gateway, raw_client
+from sparktxn.values.structs import ProducerIdAndEpoch
+from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway, raw_client
 from tests.gateway.requests import (
     add_partition,
     batch,
@@ -192,6 +194,35 @@ def test_a_transaction_without_records_ends(tmp_path, committed):
         assert (await fetch(client, "t", 0, 0)).high_watermark in (0, 1)
 
     at_two_gateways(tmp_path, case)
+
+
+@pytest.mark.parametrize("how", ["commit", "abort", "again", "fenced"])
+def test_the_memory_of_a_transaction_is_given_back_however_it_ends(tmp_path, how):
+    async def case(served: Gateway, client: RawClient) -> None:
+        with Store.open(str(tmp_path / "store")) as store:
+            store.create_topic("held")
+        held = served.broker.transactions
+        one, other = await init_producer(client, TX), await init_producer(client, "other")
+        for name, identity in ((TX, one), ("other", other)):
+            assert await add_partition(client, name, identity, "held") == 0
+            sent = batch([b"x" * 1_000], identity, 0, transactional=True)
+            assert (await produce(client, "held", 0, sent, transactional_id=name)).error_code.value == 0
+        both_bytes = held.memory_bytes
+        assert both_bytes > 2_000
+        if how in ("commit", "abort"):
+            assert await end(client, TX, one, committed=how == "commit") == 0
+        elif how == "again":
+            await init_producer(client, TX)
+        else:
+            with AdminClient({"bootstrap.servers": str(tmp_path / "store")}) as admin:
+                fenced = admin.fence_producers([TX])[TX].result()
+            fencing = ProducerIdAndEpoch(fenced.producer_id, fenced.producer_epoch)
+            assert await add_partition(client, TX, fencing, "held") == 0
+        assert held.memory_bytes == both_bytes / 2
+        assert await end(client, "other", other, committed=True) == 0
+        assert held.memory_bytes == 0
+
+    at_a_gateway(tmp_path, case)
 
 
 def test_records_of_many_open_transactions_leave_the_memory_early(tmp_path):
