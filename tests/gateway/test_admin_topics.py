@@ -302,6 +302,16 @@ def test_records_are_deleted(wire: Wire, served: Gateway, name: str, version: in
     assert cut(0, 0, "missing") == (ErrorCode.unknown_topic_or_partition, -1)
 
 
+@pytest.mark.parametrize("creates", [True, False])
+def test_metadata_of_a_name_that_no_topic_can_have(wire: Wire, name: str, creates: bool) -> None:
+    """A client ends such a record at once; an unknown topic it would wait for."""
+    asked = [{"name": other} for other in ("a b", "..", "x" * 250, f"{name}-missing")]
+    answer = wire.ask("metadata", 7, topics=asked, allow_auto_topic_creation=creates)
+    codes = [topic.error_code for topic in answer.topics]
+    last = ErrorCode.none if creates else ErrorCode.unknown_topic_or_partition
+    assert codes == [*3 * [ErrorCode.invalid_topic_exception], last]
+
+
 def test_partitions_are_described_by_pages(wire: Wire, name: str) -> None:
     create(wire, creatable(f"{name}-a", 3), creatable(f"{name}-b", 2))
     seen, cursor = [], None

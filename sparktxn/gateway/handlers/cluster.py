@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
+from sparktxn.format.names import check_topic_name
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
@@ -64,8 +65,8 @@ def _asked(broker: Broker, asked: Any, creates: bool, node: int) -> list[dict[st
         if each.name is None and not by_id:
             by_id = {topic_uuid(broker, topic.topic_id): topic for topic in broker.log.topics()}
         topic = by_id.get(each.topic_id) if each.name is None else broker.log.topic(each.name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each.name is not None else _UNKNOWN_TOPIC_ID
-        if topic is None and each.name is not None and creates:
+        code = _code_of_missing(each.name)
+        if topic is None and creates and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             topic, code = _created(broker, each.name)
         if topic is None:
             unknown = {"error_code": code, "name": each.name, "is_internal": False, "partitions": []}
@@ -77,6 +78,17 @@ def _asked(broker: Broker, asked: Any, creates: bool, node: int) -> list[dict[st
 
 _UNKNOWN_TOPIC_ID = 100
 _NO_TOPIC_OPERATIONS = {"topic_authorized_operations": _NO_OPERATIONS}
+
+
+def _code_of_missing(name: str | None) -> int:
+    """Return what a topic that does not exist is answered with; None is one that was asked for by its id."""
+    if name is None:
+        return _UNKNOWN_TOPIC_ID
+    try:
+        check_topic_name(name)
+    except ConfigurationError:
+        return ErrorCode.INVALID_TOPIC
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _created(broker: Broker, name: str) -> tuple[TopicState | None, int]:

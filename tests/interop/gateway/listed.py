@@ -12,6 +12,7 @@ _NO_OFFSET: Final = "a record's offset is not known before its transaction is co
 _IN_MEMORY: Final = (
     "records of an open transaction are in the gateway's memory: no reader gets them, and no offset is theirs"
 )
+_READ_AT_ONCE: Final = "other records are read at once, and so its commit comes before its time-out"
 _NO_REPLICAS: Final = "there are no replicas, and no logs of brokers: the request is not served"
 _SCRAM: Final = "skipped: it wants a second address, with SCRAM"
 
@@ -75,7 +76,7 @@ DIFFERING: Final[Mapping[str, str]] = {
     "an_open_transaction_stops_readers_of_committed_records": _IN_MEMORY,
     "a_transaction_of_a_closed_producer": _IN_MEMORY,
     "records_of_an_open_transaction_without_a_flush": _IN_MEMORY,
-    "a_transaction_that_takes_too_long": "other records are read at once, and so its commit comes before its time-out",
+    "a_transaction_that_takes_too_long": _READ_AT_ONCE,
     "offsets_are_listed_under_an_open_transaction": _IN_MEMORY,
     "one_topic_twice_in_a_call": "the topic is answered once, which librdkafka takes for a damaged answer",
     "a_member_that_was_away_commits": "ILLEGAL_GENERATION in place of UNKNOWN_MEMBER_ID; clients join anew for both",
@@ -90,6 +91,6 @@ WITH_STORED_TRANSACTIONS: Final = frozenset(
     name
     for listed in (FRANZ_GO, LIBRDKAFKA, DIFFERING)
     for name, reason in listed.items()
-    if reason in (_IN_MEMORY, _NO_OFFSET)
+    if reason in (_IN_MEMORY, _NO_OFFSET, _READ_AT_ONCE)
 )
 """What does pass at a gateway with `--store-transactions`."""
