@@ -153,11 +153,16 @@ def path(name: str, value: object) -> str:
 
     Raises:
         TypeError: `value` is neither a str nor a path.
-        ConfigurationError: it has halves of surrogate pairs.
+        ConfigurationError: it has halves of surrogate pairs, or NUL, which no file system takes.
     """
     if not isinstance(value, str | os.PathLike):
         raise _wrong_type(name, value, "a str or a path")
-    return text(name, os.fspath(value))
+    plain = text(name, os.fspath(value))
+    if "\0" in plain:
+        raise ConfigurationError(
+            f"{name} has NUL at position {plain.index(chr(0))} of {described(plain)}: no path has it"
+        )
+    return plain
 
 
 def text_or_none(name: str, value: object) -> str | None:

@@ -147,6 +147,10 @@ def test_a_file_that_exists_is_left_alone(world: World, file: Path, tmp_path: Pa
     assert file.read_text() == "other"
     with pytest.raises(ConfigurationError, match=r"folder '.*/missing' does not exist: make it"):
         export_ducklake(world.store, tmp_path / "missing" / "file")
+    with pytest.raises(ConfigurationError, match="cannot be written: File name too long"):
+        export_ducklake(world.store, file.with_name("x" * 300))
+    with pytest.raises(ConfigurationError, match=r"file has NUL at position 1 of .*: no path has it"):
+        export_ducklake(world.store, "a\0b")
 
 
 def test_versions_that_are_not_of_one_moment_are_refused(world: World, file: Path) -> None:

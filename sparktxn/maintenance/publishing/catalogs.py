@@ -170,7 +170,7 @@ def _put(path: str, data: bytes, token: str) -> None:
     except OSError as error:
         raise ConfigurationError(f"file {path!r} cannot be written: {error.strerror}") from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # it was not made, for one as its name is too long
             os.unlink(temporary)
 
 
