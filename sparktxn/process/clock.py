@@ -222,7 +222,7 @@ def in_time(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             given: Any = args[position] if position < len(args) else kwargs.get(parameter, default)
-            limit_s = arguments.timeout_s(parameter, given)
+            limit_s = None if given is None else arguments.timeout_s(parameter, given)
             try:
                 handle = args[0] if args else kwargs.get(first)
                 clock = clock_of(handle)

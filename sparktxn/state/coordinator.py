@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, EndTxn, InitProducerId
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.groups.groups import end_offsets
+from sparktxn.state.groups.groups import end_offset
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions.partitions import end_partition
@@ -137,12 +137,16 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
     prepared = transition(transaction, prepare)
     # No reader sees it before COMPLETE_x takes its place; it is what the history shows (state/recording.py).
     delta.put(prepared)
-    published = published_as(prepared)
+    published = ended = prepared
+    if prepared.prepared is not None:
+        published = published_as(prepared, prepared.prepared)
+        ended = with_outcome(prepared, prepared.prepared, committed)
     for where in prepared.partitions:
         end_partition(delta, where, published, committed, context)
-    end_offsets(delta, published, committed, context)
+    for offset in prepared.offsets:
+        end_offset(delta, offset, published.producer_id, committed, context)
     completed = transition(
-        with_outcome(prepared, committed),
+        ended,
         complete,
         committed=committed,
         partitions=(),

@@ -79,29 +79,26 @@ class Committer:
             OutcomeUnknown, StoreUnavailable: of whatever it was working on, which may be other callers' lists.
             DamagedObject: see `Ticket.wait`.
         """
-        with Call(PROCESS.log_write, self._clock):
-            self._work_for(list_)
-
-    def _work_for(self, list_: QueuedList) -> None:
         backoff_s = BACKOFF_S
-        while True:
-            with self._turns.turn(list_.is_done):
-                if list_.is_done():
-                    return
-                with self._follower.locked("commit"):
+        with Call(PROCESS.log_write, self._clock):
+            while True:
+                with self._turns.turn(list_.is_done):
                     if list_.is_done():
                         return
-                    failure = self._round(list_)
-                    if list_.is_done():
-                        break
-                    if is_time_up():
-                        raise self._slot.too_late(list_, failure)
-            if failure is not None:
-                PROCESS.write_retries.add()
-                backoff_s = pause(self._clock, backoff_s)
-        self._intents.clear()
-        for work in self._after_win:
-            work()
+                    with self._follower.locked("commit"):
+                        if list_.is_done():
+                            return
+                        failure = self._round(list_)
+                        if list_.is_done():
+                            break
+                        if is_time_up():
+                            raise self._slot.too_late(list_, failure)
+                if failure is not None:
+                    PROCESS.write_retries.add()
+                    backoff_s = pause(self._clock, backoff_s)
+            self._intents.clear()
+            for work in self._after_win:
+                work()
 
     def _round(self, list_: QueuedList) -> StoreUnavailable | None:
         """Resolve what is in flight, or write one entry with all that waits; return a failure that may pass."""

@@ -17,12 +17,12 @@ from sparktxn.state.internal import partition_exists
 from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions.transactions import join_transaction
-from sparktxn.values.structs import NO_PRODUCER_ID, CommittedOffset, PendingOffset, PendingOffsets, TransactionState
+from sparktxn.values.structs import NO_PRODUCER_ID, CommittedOffset, PendingOffset, PendingOffsets
 
 __all__ = [
     "METADATA_BYTES_MAX",
     "delete_group",
-    "end_offsets",
+    "end_offset",
     "offset_commit",
     "pending_offsets",
     "txn_offset_commit",
@@ -170,27 +170,26 @@ def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | 
     return CommandResult(duplicate=True)
 
 
-def end_offsets(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> None:
-    """End a transaction's offsets: of two commits for one partition, the one sent later stands (K104, K108)."""
-    for where in transaction.offsets:
-        pending = _pending_of(delta, where, transaction.producer_id)
-        if pending is None:
-            continue
-        _put_pending(delta, where, transaction.producer_id, None)
-        current: CommittedOffset | None = delta.get(("offset", *where))
-        if committed and (current is None or current.entry <= pending.entry):
-            delta.put(
-                CommittedOffset(
-                    *where,
-                    pending.offset,
-                    pending.metadata,
-                    pending.leader_epoch,
-                    context.timestamp_ms,
-                    pending.entry,
-                    context.entry,
-                    pending.owner,
-                )
+def end_offset(delta: Delta, where: tuple[str, int, int], producer_id: int, committed: bool, context: Context) -> None:
+    """End a producer's pending offset: of two commits for one partition, the one sent later stands (K104, K108)."""
+    pending = _pending_of(delta, where, producer_id)
+    if pending is None:
+        return
+    _put_pending(delta, where, producer_id, None)
+    current: CommittedOffset | None = delta.get(("offset", *where))
+    if committed and (current is None or current.entry <= pending.entry):
+        delta.put(
+            CommittedOffset(
+                *where,
+                pending.offset,
+                pending.metadata,
+                pending.leader_epoch,
+                context.timestamp_ms,
+                pending.entry,
+                context.entry,
+                pending.owner,
             )
+        )
 
 
 def _pending_of(delta: Delta, where: tuple[str, int, int], producer_id: int) -> PendingOffset | None:

@@ -67,19 +67,13 @@ def _prepared_result(identity: ProducerIdAndEpoch, *, duplicate: bool = False) -
     )
 
 
-def published_as(transaction: TransactionState) -> TransactionState:
-    """Return the transaction under the identity of its control records, which differs after a preparation."""
-    if transaction.prepared is None:
-        return transaction
-    epoch = marker_epoch(transaction.prepared.producer_epoch)
-    return replace(transaction, producer_id=transaction.prepared.producer_id, producer_epoch=epoch)
+def published_as(transaction: TransactionState, identity: ProducerIdAndEpoch) -> TransactionState:
+    """Return a transaction that `identity` has prepared, under the identity of its control records."""
+    return replace(transaction, producer_id=identity.producer_id, producer_epoch=marker_epoch(identity.producer_epoch))
 
 
-def with_outcome(transaction: TransactionState, committed: bool) -> TransactionState:
-    """Return the transaction with its end noted, if it was prepared: a coordinator that comes back asks for it."""
-    if transaction.prepared is None:
-        return transaction
-    identity = transaction.prepared
+def with_outcome(transaction: TransactionState, identity: ProducerIdAndEpoch, committed: bool) -> TransactionState:
+    """Return a transaction that `identity` has prepared, with its end noted for a coordinator that comes back."""
     outcome = PreparedOutcome(identity.producer_id, identity.producer_epoch, transaction.transaction, committed)
     return replace(transaction, prepared=None, last_prepared=outcome)
 
