@@ -136,11 +136,9 @@ class Reading:
         self._chunk: Chunk | None = None
         self._reported: set[str | TopicPartitionKey] = set()
         self._poll: _Poll | None = None
-        self._needs_offsets = True
         self._view = ViewState.STALE
         self._poll_at_s = self._polled_at_s = 0.0
         self._idle_s = _IDLE_S_MIN
-        self._needs_commits = False
         self._followed: MemberState | None = None
         self.share = Share.WHOLE
         self.gathering = Gathering.NONE
@@ -302,14 +300,12 @@ class Reading:
     def poll_again(self) -> None:
         """Make the next call poll the log first, whatever a poll under way may find: what is read has changed."""
         self._move_view(ViewEvent.CHANGED)
-        self._needs_offsets = True
         self._poll_at_s = 0.0
         if self._poll is not None:
             self._poll.is_wanted = False
 
     def poll_soon(self) -> None:
-        """Poll the log again once the commits under way have ended: the group's state is about to change."""
-        self._needs_commits = True
+        """Poll the log again at the next call: the group's state is about to change."""
         self._poll_at_s = self._polled_at_s = 0.0
 
     @property
@@ -367,16 +363,21 @@ class Reading:
         is_whole = self.share is Share.WHOLE
         self._idle_s = min(2 * self._idle_s, idle_s_max if is_whole else min(idle_s_max, _WAITING_S))
         self._move_view(ViewEvent.BEGUN)
-        unresolved = any(progress.begins or not progress.resolved for progress in self._assignment)
-        is_needed = self._needs_offsets or self._needs_commits or unresolved
-        self._needs_commits = False
         life = self._membership.life if self.subscription is not None else None
-        poll = _Poll(
-            self._assignment.topics(), self.subscription, self._commits_under_way() if is_needed else None, life
-        )
+        commits = self._commits_under_way() if self._needs_offsets(life) else None
+        poll = _Poll(self._assignment.topics(), self.subscription, commits, life)
         self._poll = poll
         self._background.submit(lambda: self._work(poll))
         self._pick_up_poll()
+
+    def _needs_offsets(self, life: Life | None) -> bool:
+        """Return True if the next poll waits for commits under way, and then reads the group's offsets.
+
+        Offsets say where a partition begins. The release of a partition, for which another member waits, is a commit.
+        """
+        if self._view.needs_poll or any(progress.begins or not progress.resolved for progress in self._assignment):
+            return True
+        return life is not None and self._followed is not None and bool(self._followed.revoking)
 
     def _work(self, poll: _Poll) -> None:
         """Poll the log, on a worker, which touches nothing but `poll`."""
@@ -426,7 +427,9 @@ class Reading:
                 # Read again: what was committed since is the place of a partition that was given anew.
                 poll.seen = None
         self._fetcher.pin(view)
-        self._needs_offsets = False
+        if all(progress.key in view.partitions for progress in self._assignment):
+            # What a callback has changed is in this view: it takes no other poll.
+            self._move_view(ViewEvent.PINNED)
         for progress in self._assignment:
             if progress.key in view.partitions:
                 self._place(progress, view.partitions[progress.key], view, poll.seen)
@@ -434,11 +437,6 @@ class Reading:
                 count = view.topics[progress.key[0]].partition_count
                 reason = f"topic {progress.key[0]!r} has partitions 0 to {count - 1}, not {progress.key[1]}"
                 self._report_once(progress.key, ErrorCode.LOCAL_UNKNOWN_PARTITION, reason)
-        if self._needs_offsets:
-            self._move_view(ViewEvent.CHANGED)
-        elif all(progress.key in view.partitions for progress in self._assignment):
-            # What a callback has changed is in this view: it takes no other poll.
-            self._move_view(ViewEvent.PINNED)
 
     def _await(self, commits: list[threading.Event]) -> None:
         """Wait for this consumer's own commits: where it goes on must not be older than they are."""
@@ -517,7 +515,7 @@ class Reading:
             return logical
         if seen is None:
             # It is new in this view: the next poll asks for the group's offsets too.
-            self._needs_offsets = True
+            self._move_view(ViewEvent.CHANGED)
             return None
         committed = seen.committed_offset(*where)
         progress.found_committed = OFFSET_INVALID if committed is None else committed.offset

@@ -19,6 +19,7 @@ import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer
+from sparktxn.consumer.readingstates import ViewEvent
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.kafka.message import TopicPartition
@@ -304,7 +305,7 @@ class TestHandOver:
                 inner.setattr(world.clock, "sleep", sleep)
                 second.poll(0)
             # The offsets that this look reads are those before the commit.
-            first._reading._needs_commits = True
+            first._reading._move_view(ViewEvent.CHANGED)
             sleep(seconds)
 
         world.told()
@@ -315,6 +316,23 @@ class TestHandOver:
         first.commit(asynchronous=False)
         assert world.run(first, second) == []
         assert len(owned(first)) == len(owned(second)) == 2
+
+    def test_a_poll_waits_for_commits_while_partitions_are_owed_and_not_afterwards(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The release that others wait for is such a commit. What the member keeps has its place, and asks for none."""
+        first = world.member("first", enable_auto_commit=False, **INCREMENTAL)
+        world.run(first, seconds=0.5)
+        awaited: list[Any] = []
+        monkeypatch.setattr(first._reading, "_await", awaited.append)
+        world.run(first, seconds=2)
+        assert awaited == []
+        second = world.member("second", enable_auto_commit=False, **INCREMENTAL)
+        world.run(first, second, seconds=2)
+        assert len(owned(first)) == len(owned(second)) == 2
+        assert len(awaited) == 1
+        world.run(first, second, seconds=2)
+        assert len(awaited) == 1
 
     def test_a_list_that_was_put_off_is_not_given_inside_a_batch(self, world: World) -> None:
         """With whole lists a member waits for the rest. Once it has waited enough, the state has not changed."""
