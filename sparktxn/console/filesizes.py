@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from sparktxn.console.oneatatime import held
+from sparktxn.console.oneatatime import ReadsOn, held
 from sparktxn.errors import KafkaException
 from sparktxn.format import names
 from sparktxn.log.keep.runs import is_rewritten, not_rewritten
@@ -36,13 +36,12 @@ class Sizes(NamedTuple):
     manifests_left: int = 0
 
 
-class FileSizes:
-    """The sizes of a store's files."""
+class FileSizes(ReadsOn):
+    """The sizes of a store's files. `read_on` counts manifests that were asked for."""
 
     def __init__(self, log: Log) -> None:
-        self._log = log
+        super().__init__(log)
         self._lock = threading.Lock()
-        self._reading = threading.Lock()
         self._known: OrderedDict[_Key, tuple[int, ...]] = OrderedDict()
         self._wanted: dict[_Key, tuple[PartitionView, _Run]] = {}
 
@@ -67,37 +66,26 @@ class FileSizes:
                         sums[one] += count
         return Sizes(tuple(sums), left)
 
-    def read_on(self, seconds: float) -> None:
-        """Count manifests that were asked for, for about so long. Never raises: the next page asks for the rest again.
+    def _read_some(self) -> bool:
+        """Count one manifest."""
+        with held(self._lock):
+            if not self._wanted:
+                return False
+            key, (view, run) = self._wanted.popitem()
+        objects = self._log.objects
+        if isinstance(run, RewrittenRange):
+            counts = _counts(rewritten_segments(objects, view, [run], by_segment=True, cache=None))
+        else:
+            counts = _counts(current_segments(objects, view, [run], cache=None))
+        with held(self._lock):
+            self._known[key] = counts
+            while len(self._known) > _RUNS_KEPT:
+                self._known.popitem(last=False)
+        return True
 
-        Nothing is done while another thread does it.
-        """
-        if not self._reading.acquire(blocking=False):
-            return
-        try:
-            with self._log.within(2 * seconds):
-                self._read_until(self._log.clock.monotonic_s() + seconds)
-        except KafkaException:
-            # Vacuums may have passed the view, and the page that asks again has a newer one.
-            self._wanted = {}
-        finally:
-            self._reading.release()
-
-    def _read_until(self, until_s: float) -> None:
-        while self._log.clock.monotonic_s() < until_s:
-            with held(self._lock):
-                if not self._wanted:
-                    return
-                key, (view, run) = self._wanted.popitem()
-            objects = self._log.objects
-            if isinstance(run, RewrittenRange):
-                counts = _counts(rewritten_segments(objects, view, [run], by_segment=True, cache=None))
-            else:
-                counts = _counts(current_segments(objects, view, [run], cache=None))
-            with held(self._lock):
-                self._known[key] = counts
-                while len(self._known) > _RUNS_KEPT:
-                    self._known.popitem(last=False)
+    def _note_failure(self, error: KafkaException) -> None:
+        # Vacuums may have passed the view, and the page that asks again has a newer one.
+        self._wanted = {}
 
 
 def _key(view: PartitionView, run: _Run) -> _Key:

@@ -1,15 +1,17 @@
-"""Requests of one console take turns where they advance what they share."""
+"""Requests of one console take turns where they advance what they share: inside a page, and after it was sent."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparktxn.errors import OutcomeUnknown
+from sparktxn.errors import KafkaException, OutcomeUnknown
+from sparktxn.log.log import Log
 from sparktxn.process.clock import acquired_in_time
 
-__all__ = ["held"]
+__all__ = ["ReadsOn", "held"]
 
 
 @contextmanager
@@ -25,3 +27,36 @@ def held(lock: threading.Lock) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+class ReadsOn(ABC):
+    """Something of a log that is read a little at a time, after the pages that ask for it were sent."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._reading = threading.Lock()
+
+    def read_on(self, seconds: float) -> None:
+        """Read what is missing for about so long; do nothing while another thread does. Raise nothing.
+
+        A page that asks again has the rest read.
+        """
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            with self._log.within(2 * seconds):
+                until_s = self._log.clock.monotonic_s() + seconds
+                while self._log.clock.monotonic_s() < until_s and self._read_some():
+                    pass
+        except KafkaException as error:
+            self._note_failure(error)
+        finally:
+            self._reading.release()
+
+    @abstractmethod
+    def _read_some(self) -> bool:
+        """Read a little of what is missing; False if nothing is."""
+
+    @abstractmethod
+    def _note_failure(self, error: KafkaException) -> None:
+        """Note why the reading has ended early."""

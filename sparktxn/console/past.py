@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from sparktxn.console.chronicle import Chronicle
 from sparktxn.console.entryfacts import EntryFacts, facts_of
-from sparktxn.console.oneatatime import held
+from sparktxn.console.oneatatime import ReadsOn, held
 from sparktxn.console.tallies import Tallies
 from sparktxn.errors import KafkaException, ViewExpired
 from sparktxn.log.keep.runs import is_rewritten, not_rewritten
@@ -153,15 +153,17 @@ class _Manifests:
                 yield from rewritten_segments(self._objects, view, [each], by_segment=True, cache=None)
 
 
-class Past:
-    """The past of a log. `up_to` counts what is new, and `read_on` what is old, `stretch` entries after the other."""
+class Past(ReadsOn):
+    """The past of a log. `up_to` counts what is new, and `read_on` what is old, `stretch` entries after the other.
+
+    What goes wrong in `read_on` is in `Known.problem`, and is tried again.
+    """
 
     def __init__(self, log: Log, chronicle: Chronicle, *, stretch: int = _STRETCH) -> None:
-        self._log = log
+        super().__init__(log)
         self._entries_at_once = stretch
         self._chronicle = chronicle
         self._lock = threading.Lock()
-        self._reading = threading.Lock()
         self._problem = ""
         self._forget()
 
@@ -214,30 +216,19 @@ class Past:
             problem=self._problem,
         )
 
-    def read_on(self, seconds: float) -> None:
-        """Read what is old for about so long. Never raises: what goes wrong is in `Known.problem`, and is tried again.
-
-        Nothing is done while another thread does it.
-        """
-        if not self._reading.acquire(blocking=False):
-            return
+    def _read_some(self) -> bool:
         try:
-            with self._log.within(2 * seconds):
-                self._read_until(self._log.clock.monotonic_s() + seconds)
-            self._problem = ""
-        except KafkaException as error:
-            self._stretch = None
-            self._problem = error.error.str()
-        finally:
-            self._reading.release()
-
-    def _read_until(self, until_s: float) -> None:
-        try:
-            while self._log.clock.monotonic_s() < until_s and self._read_some():
-                pass
+            found = self._count_some()
         except ViewExpired:
             # A vacuum was faster than this reading, which continues with what the vacuum has left.
             self._give_up(first_entry(self._log.objects))
+            found = False
+        self._problem = ""
+        return found
+
+    def _note_failure(self, error: KafkaException) -> None:
+        self._stretch = None
+        self._problem = error.error.str()
 
     def _give_up(self, oldest: int) -> None:
         """Take note that entries below `oldest` are gone, and begin with the manifests again."""
@@ -251,7 +242,7 @@ class Past:
             gap = self._gaps[0]
             gap.low = min(gap.high + 1, max(gap.low, oldest))
 
-    def _read_some(self) -> bool:
+    def _count_some(self) -> bool:
         """Count some entries, or one partition; False if nothing is left to count."""
         with held(self._lock):
             gap = self._gaps[-1] if self._gaps else None
