@@ -11,7 +11,7 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.topic import LIST_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future, refused
+from sparktxn.gateway.handlers.outcomes import Outcome, given_twice, of_error, of_future, refused
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = [
@@ -157,15 +157,13 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
 
 
 def _altered(broker: Broker, body: Any, change: Callable[[Broker, ConfigResource, Any, bool], Outcome]) -> Answer:
-    named = [(each.resource_type, each.resource_name) for each in body.resources]
+    keys = [(each.resource_type, each.resource_name) for each in body.resources]
+    twice = given_twice("resource", keys, lambda key: key[1])
     responses = []
-    for each in body.resources:
-        if named.count((each.resource_type, each.resource_name)) > 1:
-            outcome = refused(ErrorCode.INVALID_REQUEST, f"resource {each.resource_name!r} is given twice")
-        else:
-            outcome = _resource(broker, each)
-            if not outcome.code:
-                outcome = change(broker, outcome.result, each.configs, body.validate_only)
+    for key, each in zip(keys, body.resources, strict=True):
+        outcome = twice.get(key) or _resource(broker, each)
+        if not outcome.code:
+            outcome = change(broker, outcome.result, each.configs, body.validate_only)
         answer = {"resource_type": each.resource_type, "resource_name": each.resource_name}
         responses.append({**outcome.said, **answer})
     return {"responses": responses}

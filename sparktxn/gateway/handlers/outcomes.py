@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sparktxn.admin import KafkaException
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.wire.wirecodes import code_of, message_of
 
-__all__ = ["DONE", "Outcome", "of_error", "of_future", "refused"]
+__all__ = ["DONE", "Outcome", "given_twice", "of_error", "of_future", "refused"]
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class Outcome(NamedTuple):
@@ -31,6 +35,14 @@ DONE: Final = Outcome(0)
 def refused(code: int, message: str) -> Outcome:
     """Return the outcome of what was not tried."""
     return Outcome(int(code), message)
+
+
+def given_twice(
+    what: str, keys: Iterable[_Key], name_of: Callable[[_Key], object] = lambda key: key
+) -> dict[_Key, Outcome]:
+    """Return the outcomes of what a request has more than once, by key: none of it is tried."""
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    return {key: refused(ErrorCode.INVALID_REQUEST, f"{what} {name_of(key)!r} is given twice") for key in twice}
 
 
 def of_error(error: Exception) -> Outcome:

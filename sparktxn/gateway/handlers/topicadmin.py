@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.cluster import topic_uuid
 from sparktxn.gateway.handlers.configadmin import topic_configs
-from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
+from sparktxn.gateway.handlers.outcomes import DONE, Outcome, given_twice, of_error, of_future, refused
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.structs import TopicState
 
@@ -28,12 +27,11 @@ _PARTITIONS_SHOWN_MAX: Final = 2_000
 async def create_topics(broker: Broker, request: Request) -> Answer:
     """Create topics. A replica is not kept: factors are accepted, and answered as 1."""
     body = request.body
-    counts = Counter(topic.name for topic in body.topics)
+    twice = given_twice("topic", (topic.name for topic in body.topics))
     topics = []
     for topic in body.topics:
-        if counts[topic.name] > 1:
-            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice")
-        else:
+        outcome = twice.get(topic.name)
+        if outcome is None:
             outcome = await broker.calls.run(_create, broker, topic, body.validate_only)
         topics.append(
             {"name": topic.name, "topic_id": _NO_ID, "configs": None, **outcome.said, **(outcome.result or {})}
@@ -91,17 +89,15 @@ def _deleted(broker: Broker, asked: Sequence[tuple[str | None, uuid.UUID]]) -> l
     broker.log.refresh(max_age_s=0.01)
     by_id = {topic_uuid(broker, topic.topic_id): topic.name for topic in broker.log.topics()}
     names = [by_id.get(topic_id) if name is None else name for name, topic_id in asked]
-    counts = Counter(names)
+    twice = given_twice("topic", names)
     answers = []
     for (given, topic_id), name in zip(asked, names, strict=True):
         if given is not None and topic_id != _NO_ID:
             outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {given!r} has an id, too: expected one of them")
         elif name is None:
             outcome = refused(_UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        elif counts[name] > 1:
-            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {name!r} is given twice")
         else:
-            outcome = _delete(broker, name)
+            outcome = twice.get(name) or _delete(broker, name)
         answers.append({"name": name if topic_id == _NO_ID else None, "topic_id": topic_id, **outcome.said})
     return answers
 
@@ -116,12 +112,11 @@ def _delete(broker: Broker, name: str) -> Outcome:
 async def create_partitions(broker: Broker, request: Request) -> Answer:
     """Add empty partitions to topics."""
     body = request.body
-    counts = Counter(topic.name for topic in body.topics)
+    twice = given_twice("topic", (topic.name for topic in body.topics))
     results = []
     for topic in body.topics:
-        if counts[topic.name] > 1:
-            outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice")
-        else:
+        outcome = twice.get(topic.name)
+        if outcome is None:
             outcome = await broker.calls.run(_grow, broker, topic, body.validate_only)
         results.append({"name": topic.name, **outcome.said})
     return {"results": results}
