@@ -157,12 +157,10 @@ def rejection(read: ReadState, commands: Iterable[PrepareHalf]) -> Refusal | Non
 
 def check_half(delta: Delta, command: CheckHalf, context: Context) -> CommandResult | Refusal:
     """Claim a check: of two claims that have seen the same number of checks, the first one wins."""
-    half = _unsettled_half(delta, command)
+    half = _pending_half(delta, command)
     if isinstance(half, Refusal):
         return half
     named = _named(command)
-    if half.discarded_entry:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} {_discarded(half)}")
     if command.checker and (command.checks + 1, command.checker) == (half.checks, half.checker):
         return CommandResult(duplicate=True)
     if command.checks != half.checks or not command.checker:
@@ -189,12 +187,10 @@ def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult 
     settled = settled_half(delta.get, command.group_id, command.transaction_id)
     if settled is not None and settled.outcome == outcome:
         return CommandResult(duplicate=True, committed=command.committed)
-    half = _unsettled_half(delta, command)
+    half = _pending_half(delta, command)
     if isinstance(half, Refusal):
         return half
     named = _named(command)
-    if half.discarded_entry:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} {_discarded(half)}")
     for segment in half.segments if command.committed else ():
         if refusal := _place(delta, segment, named, context):
             return refusal
@@ -314,6 +310,14 @@ def _check_wait(named: str, wait_ms: int) -> Refusal | None:
     return Refusal(
         ErrorCode.INVALID_REQUEST, f"{named} is to wait for {wait_ms} ms: expected 0 to {HALF_WAIT_MS_MAX} ms"
     )
+
+
+def _pending_half(delta: Delta, command: Any) -> HalfState | Refusal:
+    """Return the record of a half transaction that is pending: neither settled nor discarded."""
+    half = _unsettled_half(delta, command)
+    if isinstance(half, HalfState) and half.discarded_entry:
+        return Refusal(ErrorCode.INVALID_TXN_STATE, f"{_named(command)} {_discarded(half)}")
+    return half
 
 
 def _unsettled_half(delta: Delta, command: Any) -> HalfState | Refusal:
