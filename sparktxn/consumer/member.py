@@ -23,7 +23,7 @@ from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline
 from sparktxn.process.dropped import give_back_later, hold
-from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.memberexpiry import join_group
 from sparktxn.values.structs import MemberState
 
 __all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status"]
@@ -86,8 +86,6 @@ TRANSITIONS: Final[Mapping[tuple[Status, Event], Status]] = MappingProxyType(
 
 _PASSING_REFUSALS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 """Refusals of an update: what the state says next shows what has become of the member."""
-_REFUSALS_BY_MEMBERS: Final = frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
-"""Refusals of a join that end with the session of another member."""
 _ABANDON_S: Final = 1.0
 
 
@@ -226,7 +224,7 @@ class Membership:
         try:
             if not life.joined:
                 life.topics = topics
-                self._submit_join(self._join(life, topics))
+                join_group(self._log, self._join(life, topics))
                 life.joined = True
                 if life.left:
                     # Its user has left meanwhile, and that may have come first.
@@ -245,16 +243,6 @@ class Membership:
             self._pulse = pulse_of(self._log)
         self._pulse.add(life)
         return None
-
-    def _submit_join(self, join: JoinGroup) -> None:
-        """Join; where another member is in the way, take out those that are overdue, and join again."""
-        try:
-            self._log.submit([join])
-        except CommandRefused as refused:
-            if refused.error.code() not in _REFUSALS_BY_MEMBERS:
-                raise
-            expire_overdue(self._log, [join.group_id])
-            self._log.submit([join])
 
     def see(self, life: Life) -> Seen:
         """Return what the state says of a life, as last known.

@@ -9,7 +9,7 @@ from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.members import Members
 from sparktxn.log.log import Log
-from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.memberexpiry import join_group
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 
@@ -21,7 +21,6 @@ _INVALID_GROUP_ID: Final = 24
 
 _SESSION_MS_MIN: Final = 100
 _SESSION_MS_MAX: Final = 1_800_000
-_REFUSALS_BY_MEMBERS: Final = frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
 _FRESH_S: Final = 0.1
 """How old the state may be that a heartbeat goes by."""
 
@@ -83,13 +82,7 @@ class Roster:
             CommandRefused: GROUP_MAX_SIZE_REACHED, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_TOPIC.
             StoreError: call again.
         """
-        try:
-            self._log.submit([join])
-        except CommandRefused as refused:
-            if refused.error.code() not in _REFUSALS_BY_MEMBERS:
-                raise
-            expire_overdue(self._log, [join.group_id])
-            self._log.submit([join])
+        join_group(self._log, join)
 
     def member(
         self, group_id: str, member_id: str, instance_id: str, generation: int = -1, *, is_fresh: bool = False
