@@ -254,16 +254,27 @@ LIMITS = {
     "footer of a Parquet file": f"{decodeguard._FOOTER_BYTES_MAX >> 20} MiB",
     "header of a Parquet page": f"{decodeguard._HEADER_BYTES_MAX >> 10} KiB",
     "depth of nested structures in a Parquet footer": f"{decodeguard._DEPTH_MAX}",
-    "partitions of a topic": f"{limits.PARTITION_COUNT_MAX:,}",
-    "`timeout_ms` of a transactional id": f"{limits.TRANSACTION_TIMEOUT_MS_MAX:,}",
-    "metadata of an offset": f"{limits.METADATA_BYTES_MAX:,} bytes",
-    "log end offset": f"2^{limits.LOG_END_OFFSET_MAX.bit_length() - 1}",
 }
 
 
 @each(LIMITS.items())
 def test_the_protocol_states_the_limits_of_the_code(limit: str, value: str) -> None:
     assert f"| {limit} | {value} |" in PROTOCOL
+
+
+REFUSED_ABOVE = {
+    "create_partitions": f"above {limits.PARTITION_COUNT_MAX:,}",
+    "init_producer_id": f"not 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX:,},",
+    "offset_commit": f"more than {limits.METADATA_BYTES_MAX:,} bytes",
+    "append": f"would pass 2^{limits.LOG_END_OFFSET_MAX.bit_length() - 1} ",
+    "join_group": f"the group has {limits.GROUP_MEMBERS_MAX:,} ",
+}
+
+
+@each(REFUSED_ABOVE.items())
+def test_the_protocol_refuses_above_the_limits_of_the_code(command: str, limit: str) -> None:
+    rows = re.findall(rf"^\| .*`{command}`.* \| \d+ \| .*$", PROTOCOL, re.MULTILINE)
+    assert any(limit in row for row in rows)
 
 
 def test_the_protocol_states_the_defaults_of_topic_settings() -> None:
