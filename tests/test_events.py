@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
-from sparktxn.process.events import EVENTS, log_event
+from pyspark_txnlog.options import sparkevents
+from sparktxn.process import events
+from sparktxn.process.events import log_event
 from tests.test_architecture import ROOT, trees
 
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 OWNER = "sparktxn/process/events.py"
+TABLES = {"pyspark_txnlog": sparkevents.EVENTS, "sparktxn": events.EVENTS}
+"""The messages of each package."""
+EVENTS = {name: event for table in TABLES.values() for name, event in table.items()}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 
@@ -58,7 +63,8 @@ def test_one_module_logs() -> None:
 
 def test_every_message_is_in_the_table_and_has_the_fields_of_its_text() -> None:
     assert [where for where, name, fields in notes() if not fields_of(EVENTS[name].text) <= fields] == []
-    assert {name for _, name, _ in notes()} == EVENTS.keys()
+    for package, table in TABLES.items():
+        assert {name for where, name, _ in notes() if f"{package}/" in where} == table.keys(), package
 
 
 def test_no_text_has_a_field_without_a_name() -> None:

@@ -1,4 +1,4 @@
-"""What the package logs: each message by its name, with named fields, in one table.
+"""What the engine logs: each message by its name, with named fields, in one table. The connector has its own.
 
 In a record `event` is the name, and `args` maps the names of the fields to their values. So a formatter can write both
 as JSON (docs/monitoring.md, "Logs").
@@ -7,12 +7,11 @@ as JSON (docs/monitoring.md, "Logs").
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any, Final, NamedTuple
 
-__all__ = ["EVENTS", "Event", "log_event"]
-
-_SPARK: Final = "sparktxn.spark"
+__all__ = ["EVENTS", "Event", "log_event", "log_of"]
 
 
 class Event(NamedTuple):
@@ -144,33 +143,6 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "sender_failed": Event(ERROR, "the sender of producer %(client_id)s has failed"),
     "settings_ignored": Event(DEBUG, "%(client)s settings without a meaning here were ignored: %(settings)s"),
-    "spark_backlog_unknown": Event(WARNING, "the backlog of the query is not known: %(error)s", _SPARK),
-    "spark_batch_passed_over": Event(INFO, "%(batch)s %(writer_id)r is skipped: a later one is committed", _SPARK),
-    "spark_gauges_not_exported": Event(ERROR, "the gauges of Spark's queries are not exported", _SPARK),
-    "spark_gauges_not_written": Event(
-        WARNING, "the gauges of Spark's queries are not written to %(file)s: %(error)s", _SPARK
-    ),
-    "spark_group_offsets_not_committed": Event(
-        WARNING, "the offsets of group %(group_id)r are not committed for this micro-batch: %(error)s", _SPARK
-    ),
-    "spark_option_without_effect": Event(
-        WARNING, "option %(option)r of %(use)s has no effect without %(needs)s", _SPARK
-    ),
-    "spark_options_ignored": Event(
-        WARNING, "options without a meaning for %(use)s of txnlog were ignored: %(options)s", _SPARK
-    ),
-    "spark_progress": Event(INFO, "%(line)s", _SPARK),
-    "spark_query_ended": Event(INFO, "query %(query)r has ended%(how)s", _SPARK),
-    "spark_rows_left_out": Event(WARNING, "%(message)s", _SPARK),
-    "spark_topic_lost": Event(
-        WARNING, "topic %(topic)r %(what)s: the query continues with the records of existing topics", _SPARK
-    ),
-    "spark_view_expired": Event(
-        WARNING,
-        "the view at entry %(entry)d has expired: its micro-batch is read in the newest one, and has other "
-        "rows if a compaction, a retention or delete_records has removed some of them since",
-        _SPARK,
-    ),
     "states_unknown": Event(WARNING, "no transaction has the states %(states)s: expected %(expected)s"),
     "store_did_not_answer": Event(WARNING, "the store did not answer, trying again: %(error)s"),
     "tables_not_published": Event(
@@ -189,10 +161,20 @@ EVENTS: Final[dict[str, Event]] = {
 """All messages by name."""
 
 
-def log_event(event: str, /, *, exc_info: Any = False, **fields: Any) -> None:
-    """Log the message `event` with its fields; with `exc_info` also the error that is handled, or the one given."""
-    level, text, name = EVENTS[event]
-    logger = logging.getLogger(name)
-    if logger.isEnabledFor(level):
-        # Without fields there is no mapping to format the text with.
-        logger.log(level, text, *([fields] if fields else ()), exc_info=exc_info, stacklevel=2, extra={"event": event})
+def log_of(events: Mapping[str, Event]) -> Callable[..., None]:
+    """Return the function that logs the messages of a table."""
+
+    def log_event(event: str, /, *, exc_info: Any = False, **fields: Any) -> None:
+        """Log the message `event` with its fields; with `exc_info` also the error that is handled, or the one given."""
+        level, text, name = events[event]
+        logger = logging.getLogger(name)
+        if logger.isEnabledFor(level):
+            # Without fields there is no mapping to format the text with.
+            given = [fields] if fields else ()
+            logger.log(level, text, *given, exc_info=exc_info, stacklevel=2, extra={"event": event})
+
+    return log_event
+
+
+log_event: Final = log_of(EVENTS)
+"""Log a message of the engine."""

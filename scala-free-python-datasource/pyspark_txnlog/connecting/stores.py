@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.options.groups import offsets_of_batch
+from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import ProducerFenced, SinkCommit, Store
-from sparktxn.process.events import log_event
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options.options import WriteOptions

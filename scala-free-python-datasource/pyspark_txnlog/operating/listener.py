@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import metrics
 from sparktxn.metrics.families import STREAM_FAMILIES, STREAM_PREFIX
-from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from sparktxn.process.events import log_event
+from pyspark_txnlog.options.sparkevents import log_event
 
 __all__ = ["NEEDS", "Need", "warn_without_effect"]
 

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Collection
 from typing import Final
 
+from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import ConfigurationError
-from sparktxn.process.events import log_event
 
 __all__ = ["KAFKA_PREFIX", "MAPPED_SETTINGS", "REFUSED_READING", "REFUSED_WRITING", "check_setting", "warn_ignored"]
 

@@ -17,6 +17,7 @@ from pyspark_txnlog.options.bounds import resolved
 from pyspark_txnlog.options.groups import committed_start, entry_behind
 from pyspark_txnlog.options.offsets import LATEST, partitions_of
 from pyspark_txnlog.options.spark_columns import read_columns
+from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import TaskPartition, task_rows
 from pyspark_txnlog.reading.stream_reader import (
     Progress,
@@ -27,7 +28,6 @@ from pyspark_txnlog.reading.stream_reader import (
 )
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
-from sparktxn.process.events import log_event
 from sparktxn.scan.microbatchcut import compacted_entry
 from sparktxn.values.fieldtypes import TopicPartitionKey
 

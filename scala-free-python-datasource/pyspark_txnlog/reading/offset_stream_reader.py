@@ -13,11 +13,11 @@ from pyspark_txnlog.options.admission import rows_within
 from pyspark_txnlog.options.bounds import resolved
 from pyspark_txnlog.options.offsets import partitions_of, readable_ranges
 from pyspark_txnlog.options.spark_columns import read_columns
+from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import plan_partitions
 from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired, ranges_within, rows_at_most
-from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:

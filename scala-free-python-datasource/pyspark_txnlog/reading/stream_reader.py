@@ -22,11 +22,11 @@ from pyspark_txnlog.options.groups import offsets_of_progress
 from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of
+from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import read_partition
 from pyspark_txnlog.reading.views import names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.process.clock import SystemClock
-from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:

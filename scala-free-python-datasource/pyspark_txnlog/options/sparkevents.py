@@ -1,0 +1,46 @@
+"""What the connector logs: each message by its name, with named fields, in one table."""
+
+from __future__ import annotations
+
+from logging import ERROR, INFO, WARNING
+from typing import Final
+
+from sparktxn.process.events import Event, log_of
+
+__all__ = ["EVENTS", "log_event"]
+
+_SPARK: Final = "sparktxn.spark"
+
+EVENTS: Final[dict[str, Event]] = {
+    "spark_backlog_unknown": Event(WARNING, "the backlog of the query is not known: %(error)s", _SPARK),
+    "spark_batch_passed_over": Event(INFO, "%(batch)s %(writer_id)r is skipped: a later one is committed", _SPARK),
+    "spark_gauges_not_exported": Event(ERROR, "the gauges of Spark's queries are not exported", _SPARK),
+    "spark_gauges_not_written": Event(
+        WARNING, "the gauges of Spark's queries are not written to %(file)s: %(error)s", _SPARK
+    ),
+    "spark_group_offsets_not_committed": Event(
+        WARNING, "the offsets of group %(group_id)r are not committed for this micro-batch: %(error)s", _SPARK
+    ),
+    "spark_option_without_effect": Event(
+        WARNING, "option %(option)r of %(use)s has no effect without %(needs)s", _SPARK
+    ),
+    "spark_options_ignored": Event(
+        WARNING, "options without a meaning for %(use)s of txnlog were ignored: %(options)s", _SPARK
+    ),
+    "spark_progress": Event(INFO, "%(line)s", _SPARK),
+    "spark_query_ended": Event(INFO, "query %(query)r has ended%(how)s", _SPARK),
+    "spark_rows_left_out": Event(WARNING, "%(message)s", _SPARK),
+    "spark_topic_lost": Event(
+        WARNING, "topic %(topic)r %(what)s: the query continues with the records of existing topics", _SPARK
+    ),
+    "spark_view_expired": Event(
+        WARNING,
+        "the view at entry %(entry)d has expired: its micro-batch is read in the newest one, and has other "
+        "rows if a compaction, a retention or delete_records has removed some of them since",
+        _SPARK,
+    ),
+}
+"""All messages by name."""
+
+log_event: Final = log_of(EVENTS)
+"""Log a message of the connector."""
