@@ -79,7 +79,7 @@ def _checked(objects: ObjectStore, named: NamedSegment, data: bytes | DamagedObj
     return data
 
 
-def fetch_segment(objects: ObjectStore, named: NamedSegment, view_entry: int, *, check_checksums: bool = True) -> bytes:
+def fetch_segment(objects: ObjectStore, named: NamedSegment, view_entry: int) -> bytes:
     """Return the bytes of one segment, checked against what the log says of it.
 
     Raises:
@@ -88,7 +88,7 @@ def fetch_segment(objects: ObjectStore, named: NamedSegment, view_entry: int, *,
     """
     with damage_named(objects.uri):
         (data,) = fetch_segments(objects, [named], view_entry)
-        check_bytes(named, data, check_checksums=check_checksums)
+        check_bytes(named, data)
     return data
 
 

@@ -14,7 +14,7 @@ from sparktxn.format.inline import INLINE_BYTES_MAX
 from sparktxn.format.segment import checksum, encode_inline, encode_segment, stored_schema
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.process.clock import Clock, Ids, SystemClock
+from sparktxn.process.clock import Clock, Ids
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.values.counted import counted
@@ -39,6 +39,7 @@ INLINE_LIST_BYTES_MAX: Final = 131_072
 """Inline records that one list carries: every follower of the log reads them."""
 
 _TIMEOUT_S: Final = 60.0
+"""How long an upload may take, all attempts together."""
 NOT_COUNTED: Final = -1
 
 # For a segment of a small commit a call of Arrow's kernels costs more than a loop.
@@ -54,8 +55,7 @@ def upload_segment(
     table: pa.Table,
     *,
     timestamps_ms: tuple[int, int] | None = None,
-    clock: Clock | None = None,
-    timeout_s: float = _TIMEOUT_S,
+    clock: Clock,
     count_payload: bool = True,
 ) -> StagedSegment:
     """Encode `table` and upload it as a segment that no entry names yet.
@@ -69,7 +69,6 @@ def upload_segment(
         table: the records in the topic's stored schema, at least one.
         timestamps_ms: the least and the greatest of their timestamps; None to look them up in `table`.
         clock: for the waits between attempts.
-        timeout_s: how long the upload may take, all attempts together.
         count_payload: whether `payload_bytes` is needed: only a micro-batch's fingerprint asks for it.
 
     Raises:
@@ -77,7 +76,6 @@ def upload_segment(
         CommandRefused: MESSAGE_TOO_LARGE, the encoded segment is more than one put can carry; INVALID_TIMESTAMP, a
             record is dated before 1970.
     """
-    clock = clock or SystemClock()
     data = encode_segment(table, segment_format=topic.segment_format, compression=topic.compression)
     if len(data) > OBJECT_SIZE_MAX:
         raise CommandRefused(
@@ -89,7 +87,7 @@ def upload_segment(
     range_ms = _timestamps_in_log(topic, table, timestamps_ms)
     file_name = names.segment_file(born, ids.token(), topic.segment_format)
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
-    if put_until_stored(objects, name, data, clock, timeout_s=timeout_s) != data:
+    if put_until_stored(objects, name, data, clock, timeout_s=_TIMEOUT_S) != data:
         raise DamagedObject(name, "it holds other bytes than were put under this unique name")
     payload = payload_bytes(table) if count_payload else NOT_COUNTED
     return _staged(topic, partition, file_name, table.num_rows, data, range_ms, payload)
