@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
-from sparktxn.values.quantities import duration_text, size_text
+from sparktxn.values.quantities import duration_text, size_text, time_text
 
-__all__ = ["printable", "progress_text", "time_text", "value_text"]
+__all__ = ["printable", "progress_text", "value_text"]
 
 
 def printable(text: str) -> str:
@@ -19,19 +18,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def time_text(timestamp_ms: int) -> str:
-    """Return a time in milliseconds as ISO 8601 in UTC.
-
-    >>> time_text(0)
-    '1970-01-01T00:00:00.000Z'
-    """
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def progress_text(done_bytes: int, total_bytes: int, passed_s: float) -> str:

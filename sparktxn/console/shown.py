@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from sparktxn.values.quantities import duration_text, size_text
+from sparktxn.values.quantities import duration_text, size_text, time_text
 
 __all__ = [
     "bytes_text",
@@ -141,11 +140,7 @@ def time(timestamp_ms: int | None) -> str:
     """Return a time in UTC to the millisecond."""
     if timestamp_ms is None or timestamp_ms < 0:
         return "–"
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    return time_text(timestamp_ms).replace("T", " ").removesuffix("Z")
 
 
 def clock_text(timestamp_ms: int, span_ms: int) -> str:

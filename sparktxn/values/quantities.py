@@ -1,10 +1,11 @@
-"""Sizes and durations as people read them: what the command prints, and what the console shows."""
+"""Sizes, durations and times as people read them: what the command prints, and what the console shows."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["duration_text", "size_text"]
+__all__ = ["duration_text", "size_text", "time_text"]
 
 _STEP: Final = 1_024
 _SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
@@ -41,3 +42,16 @@ def duration_text(duration_ms: int) -> str:
         if count or (unit == "ms" and not parts):
             parts.append(f"{count} {unit}")
     return sign + " ".join(parts[:2])
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return a time in milliseconds as ISO 8601 in UTC, or as it is if no date can say it.
+
+    >>> time_text(0), time_text(2**62)
+    ('1970-01-01T00:00:00.000Z', '4611686018427387904 ms')
+    """
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

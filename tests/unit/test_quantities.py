@@ -1,11 +1,11 @@
-"""Sizes and durations as the command and the console write them."""
+"""Sizes, durations and times as the command and the console write them."""
 
 from __future__ import annotations
 
 import pytest
 
 from sparktxn.console import shown
-from sparktxn.values.quantities import duration_text, size_text
+from sparktxn.values.quantities import duration_text, size_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,17 @@ def test_a_duration_has_two_units(duration_ms: int, expected: str) -> None:
 
 def test_the_console_has_a_sign_for_what_is_not_known() -> None:
     assert (shown.size(None), shown.duration(None)) == ("–", "–")
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_500, "1970-01-01T00:00:01.500Z"),
+        (1_760_000_000_999, "2025-10-09T08:53:20.999Z"),
+        (2**62, f"{2**62} ms"),
+    ],
+)
+def test_a_time_is_said_to_the_millisecond_in_utc(timestamp_ms: int, expected: str) -> None:
+    assert time_text(timestamp_ms) == expected
+    assert shown.time(timestamp_ms) == expected.replace("T", " ").removesuffix("Z")

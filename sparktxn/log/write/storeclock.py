@@ -7,7 +7,6 @@ and one far behind would let its own work look old. So a writer whose clock is f
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Final
 
 from sparktxn.errors import ClockSkewError, StoreUnavailable
@@ -15,6 +14,7 @@ from sparktxn.format import names
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, Ids
+from sparktxn.values.quantities import time_text
 
 __all__ = ["ClockCheck", "modified_ms", "rounding_ms", "store_now_ms"]
 
@@ -105,17 +105,9 @@ class ClockCheck:
         if skew_ms > self._skew_ms_max:
             way = "ahead of" if before_ms > store_ms else "behind"
             raise ClockSkewError(
-                f"this machine's clock says {_utc(after_ms)} and the clock of {self._objects.uri!r} {_utc(store_ms)}: "
-                f"{skew_ms} ms {way} it, and clock.skew.max.ms is {self._skew_ms_max}. Nothing was written: set this "
-                "machine's clock right, or the store's, and call again"
+                f"this machine's clock says {time_text(after_ms)} and the clock of {self._objects.uri!r} "
+                f"{time_text(store_ms)}: {skew_ms} ms {way} it, and clock.skew.max.ms is {self._skew_ms_max}. Nothing "
+                "was written: set this machine's clock right, or the store's, and call again"
             )
         self._checked_s = self._clock.monotonic_s()
         self._wall_ms, self._skew_ms = self._clock.wall_ms(), skew_ms
-
-
-def _utc(time_ms: int) -> str:
-    """Return the time for a reader; far-off clocks may be beyond what a date can say."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms since 1970"
