@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.values import arguments
 
 __all__ = [
     "IMMUNITY_PROPERTY",
@@ -24,7 +25,7 @@ __all__ = [
     "TAGS_PROPERTY",
     "UNIQUE_KEY_PROPERTY",
     "MessageRecord",
-    "check_property",
+    "given_properties",
     "immunity_ms_of",
     "record_table",
     "records_of",
@@ -85,12 +86,18 @@ class MessageRecord(Struct, frozen=True):
         return found
 
 
-def check_property(name: str) -> str:
-    """Return the name of a program's own property.
+def given_properties(value: object) -> dict[str, str]:
+    """Return the properties that a program has given a message.
 
     Raises:
-        ConfigurationError: it is empty, RocketMQ's own, or asks for a delayed delivery.
+        TypeError: `value` is no mapping of text to text.
+        ConfigurationError: a name is empty, RocketMQ's own, or asks for a delayed delivery.
     """
+    given = arguments.mapping("properties", value)
+    return {_checked_name(name): arguments.text(f"properties[{name!r}]", text) for name, text in given.items()}
+
+
+def _checked_name(name: str) -> str:
     if not name or name in RESERVED_PROPERTIES:
         raise ConfigurationError(f"the name {name!r} in properties is used by RocketMQ itself: use another name")
     if name in DELAY_PROPERTIES:

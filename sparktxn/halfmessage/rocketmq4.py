@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
-from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
+from sparktxn.halfmessage.records import MessageRecord, given_properties, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.process.clock import Clock, SystemClock, callers_own_time, in_time
 from sparktxn.process.dropped import give_back_later
@@ -86,11 +86,6 @@ def _keys(value: object) -> str:
     )
 
 
-def _properties(value: object) -> dict[str, str]:
-    given = arguments.mapping("properties", value)
-    return {check_property(name): arguments.text(f"properties[{name!r}]", text) for name, text in given.items()}
-
-
 class Message(Checked):
     """A message: `keys` is text, keys parted by spaces. It may be changed until it is sent.
 
@@ -104,7 +99,7 @@ class Message(Checked):
         "body": partial(arguments.bytes_like, "body"),
         "tags": partial(arguments.text, "tags"),
         "keys": _keys,
-        "properties": _properties,
+        "properties": given_properties,
         "delay_time_level": partial(arguments.integer, "delay_time_level", minimum=0),
     }
     topic: str

@@ -33,7 +33,7 @@ from sparktxn.halfmessage.clienterrors import (
     as_client_errors,
 )
 from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
-from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
+from sparktxn.halfmessage.records import MessageRecord, given_properties, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.background import Background
@@ -159,11 +159,6 @@ def _keys(value: object) -> tuple[str, ...]:
     return tuple(arguments.text("keys", key) for key in arguments.items("keys", value, str))
 
 
-def _properties(value: object) -> dict[str, str]:
-    given = arguments.mapping("properties", value)
-    return {check_property(name): arguments.text(f"properties[{name!r}]", text) for name, text in given.items()}
-
-
 def _whole_number(name: str, value: object) -> int | None:
     return arguments.integer_or_none(name, value)
 
@@ -185,7 +180,7 @@ class Message(Checked):
         "body": partial(arguments.bytes_like, "body"),
         "tag": partial(arguments.text, "tag"),
         "keys": _keys,
-        "properties": _properties,
+        "properties": given_properties,
         "message_group": partial(arguments.text_or_none, "message_group"),
         "lite_topic": partial(arguments.text_or_none, "lite_topic"),
         "delivery_timestamp": partial(_whole_number, "delivery_timestamp"),
