@@ -16,6 +16,7 @@ from sparktxn.console.recordreads import RecordFilter
 from sparktxn.console.shownstore import Source
 from sparktxn.scan.columns import output_schema
 from sparktxn.store import read_task
+from sparktxn.transfer.csvvalues import is_text_in_csv
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
 __all__ = ["FORMATS", "Download", "download"]
@@ -128,22 +129,18 @@ def _members(row: dict[str, Any]) -> dict[str, Any]:
 def _csv(schema: pa.Schema, batches: _Batches, *, is_record: bool) -> Iterator[bytes]:
     sink = _Sink()
     texts = pa.schema(
-        [pa.field(field.name, pa.string() if _needs_text(field.type) else field.type) for field in schema]
+        [pa.field(field.name, pa.string() if is_text_in_csv(field.type) else field.type) for field in schema]
     )
     writer = pyarrow.csv.CSVWriter(pa.PythonFile(sink, "w"), texts)
     for batch in batches():
         columns = [
-            _text_column(field, column) if _needs_text(field.type) else column
+            _text_column(field, column) if is_text_in_csv(field.type) else column
             for field, column in zip(batch.schema, batch.columns, strict=True)
         ]
         writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=texts))
         yield sink.taken()
     writer.close()
     yield sink.taken()
-
-
-def _needs_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_timestamp(kind))
 
 
 def _text_column(field: pa.Field, column: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.transfer.exactvalues import text_reader
 from sparktxn.transfer.jsonvalues import BASE64, json_reader, parsed
 
-__all__ = ["WrongText", "csv_names", "typed_column"]
+__all__ = ["WrongText", "csv_names", "is_text_in_csv", "typed_column"]
 
 _TIME: Final = r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
 _PLAIN: Final = {
@@ -38,6 +38,11 @@ class WrongText(ValueError):
         super().__init__(reason)
         self.row = row
         self.reason = reason
+
+
+def is_text_in_csv(kind: pa.DataType) -> bool:
+    """Return whether values of a type are written as text of ours, as Arrow's own would lose some of them."""
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_timestamp(kind))
 
 
 def csv_names(schema: pa.Schema) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.statistics import paths_without_fractions
-from sparktxn.transfer.csvvalues import csv_names
+from sparktxn.transfer.csvvalues import csv_names, is_text_in_csv
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 from sparktxn.values.hiddennulls import without_hidden_nulls
 
@@ -109,16 +109,12 @@ class FileWriter:
         if pa.types.is_date(kind):
             json_values(field, column)  # Checks the years.
             return column
-        if _is_text(kind):
+        if is_text_in_csv(kind):
             return pa.array([msgspec.to_builtins(value) for value in json_values(field, column)], pa.string())
         return column
 
 
 def _text_schema(schema: pa.Schema, *, is_record: bool) -> pa.Schema:
     names = schema.names if is_record else csv_names(schema).values()
-    kinds = (pa.string() if _is_text(kind) else kind for kind in schema.types)
+    kinds = (pa.string() if is_text_in_csv(kind) else kind for kind in schema.types)
     return pa.schema(list(zip(names, kinds, strict=True)))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_timestamp(kind))
