@@ -137,7 +137,10 @@ class ThreadBackground:
     def __init__(self, name: str, workers: int) -> None:
         self._name = name
         self._workers = workers
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        # Workers wait for work, and callers for its end: else each end of a call would wake all idle workers.
+        self._changed = threading.Condition(lock)
+        self._ended = threading.Condition(lock)
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
@@ -185,12 +188,13 @@ class ThreadBackground:
             for repeating in self._repeating:
                 repeating.end()
             self._changed.notify_all()
+            self._ended.notify_all()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until nothing is queued or under way, but on the calling thread; False if `timeout_s` came first."""
         with self._changed:
             own = {threading.current_thread()}
-            return self._changed.wait_for(lambda: not self._queue and own.issuperset(self._running), timeout_s)
+            return self._ended.wait_for(lambda: not self._queue and own.issuperset(self._running), timeout_s)
 
     def repeat(self, work: Callable[[], float | None]) -> Callable[[], None]:
         """Call `work` again and again in a daemon thread, until it returns None or this is closed.
@@ -225,6 +229,7 @@ class ThreadBackground:
             self._queue.clear()
             self._life.end()
             self._changed.notify_all()
+            self._ended.notify_all()
 
     def _start_worker(self) -> None:
         """Start one more worker, if the machine gives a thread; the caller holds the lock."""
@@ -258,7 +263,7 @@ class ThreadBackground:
         finally:
             with self._changed:
                 self._running.remove(threading.current_thread())
-                self._changed.notify_all()
+                self._ended.notify_all()
 
 
 def _run(future: Future[Any], work: Callable[[], Any]) -> None:

@@ -56,3 +56,25 @@ def test_work_is_done_by_the_caller_where_no_thread_can_be_started(monkeypatch: 
         assert background.submit(lambda: background.wait(10)).result(0)
     assert background.submit(threading.current_thread).result(10) is not threading.current_thread()
     background.submit(background.close).result(10)
+
+
+def test_the_end_of_work_wakes_no_idle_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found with 50 clients of a gateway: each call's end had woken all of its threads, at half of its cost."""
+    waits: list[str] = []
+    wait_as_ever = threading.Condition.wait
+
+    def counted(condition: threading.Condition, timeout: float | None = None) -> bool:
+        waits.append(threading.current_thread().name)
+        return wait_as_ever(condition, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait", counted)
+    background = ThreadBackground("test", 8)
+    together = threading.Barrier(8)
+    assert not wait([background.submit(together.wait) for _ in range(8)], 10).not_done
+    works = 8
+    for _ in range(50):
+        background.submit(threading.get_ident).result(10)
+        works += 1
+    background.close(10)
+    # A worker waits after its work, and once more if another one has taken what it was woken for.
+    assert sum(name.startswith("test-") for name in waits) <= 2 * works
