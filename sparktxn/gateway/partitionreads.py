@@ -142,7 +142,7 @@ class Reads:
     def _records(
         self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation, bytes_max: int
     ) -> bytes:
-        parts: list[bytes] = []
+        parts: list[bytearray] = []
         size_bytes, next_offset = 0, offset
         end_offset = end_of(found, isolation)
         log_append_time = timestamp_type(found) == LOG_APPEND_TIME
@@ -154,8 +154,7 @@ class Reads:
             if rows is None:
                 # Nothing but aborted records and control records is left of the range.
                 if not parts:
-                    parts.append(control_batch(cursor.end_offset - 1, max(0, view.timestamp_ms)))
-                    return parts[0]
+                    return bytes(control_batch(cursor.end_offset - 1, max(0, view.timestamp_ms)))
                 next_offset = cursor.end_offset
                 continue
             for batch in encode_batches(rows, log_append_time=log_append_time):

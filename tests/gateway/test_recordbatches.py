@@ -69,7 +69,7 @@ def test_what_is_written_is_read_with_its_offsets(rows, steps, log_append_time):
     )
     read = []
     for data in encode_batches(table, log_append_time=log_append_time):
-        batches = MemoryRecords(data)
+        batches = MemoryRecords(bytes(data))
         while batches.has_next():
             each = batches.next_batch()
             assert each.validate_crc()
@@ -120,7 +120,7 @@ def test_a_payload_that_its_codec_has_not_written_is_refused(number):
 
 
 def test_a_control_batch_is_passed_by_clients():
-    each = MemoryRecords(control_batch(12, 1)).next_batch()
+    each = MemoryRecords(bytes(control_batch(12, 1))).next_batch()
     assert each.is_control_batch
     assert each.validate_crc()
     assert (each.base_offset, each.next_offset) == (12, 13)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -40,6 +41,8 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _NO_TIMESTAMP: Final = -1
 _MEMBERS: Final = tuple(map(attrgetter, ("key", "value", "headers", "timestamp")))
+_BYTES_TYPE: Final = RECORD_SCHEMA.field("value").type
+_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
 _WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
 _BATCH_ROWS: Final = 10_000
 _ABORT: Final = b"\0\0\0\0"
@@ -50,7 +53,7 @@ class ProducedBatch(NamedTuple):
     """A batch that a producer has sent, its `records` as columns of Kafka's record.
 
     `producer_id`, `producer_epoch` and `base_sequence` are -1 where the producer is not idempotent. `digest` is one of
-    its records, the same for a batch that is sent again.
+    its records, the same for a batch that is sent again. It is empty in transactions, and without such a producer.
     """
 
     records: pa.Table
@@ -90,8 +93,10 @@ def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
     if count > len(payload):
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch of {len(payload)} bytes says that it has {count} records")
     records = _records(_plain(data, attributes, payload), now_ms)
-    digest = hashlib.blake2b(payload, digest_size=16).digest()
-    return ProducedBatch(records, producer_id, epoch, sequence, bool(attributes & _TRANSACTIONAL), digest)
+    is_transactional = bool(attributes & _TRANSACTIONAL)
+    is_named_by_digest = producer_id >= 0 and not is_transactional
+    digest = hashlib.blake2b(payload, digest_size=16).digest() if is_named_by_digest else b""
+    return ProducedBatch(records, producer_id, epoch, sequence, is_transactional, digest)
 
 
 def _plain(data: bytes, attributes: int, payload: bytes | memoryview) -> bytes:
@@ -111,42 +116,50 @@ def _records(batch: bytes, now_ms: int) -> pa.Table:
         keys, values, headers, times = (list(map(member, found)) for member in _MEMBERS)
     except Exception as error:  # the codec raises its own error, and others for what cannot be
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch has a record that cannot be read: {error}") from error
-    timestamps = pa.array(times, pa.int64())
     if _NO_TIMESTAMP in times:
-        timestamps = pa.array([now_ms if time == _NO_TIMESTAMP else time for time in times], pa.int64())
-    columns = [
-        pa.array(keys, RECORD_SCHEMA.field("key").type),
-        pa.array(values, RECORD_SCHEMA.field("value").type),
-        timestamps.cast(RECORD_SCHEMA.field("timestamp").type),
-    ]
+        times = [now_ms if time == _NO_TIMESTAMP else time for time in times]
+    # A buffer of integers needs no conversion by Arrow.
+    timestamps = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(array("q", times))], 0)
+    columns = [pa.array(keys, _BYTES_TYPE), pa.array(values, _BYTES_TYPE), timestamps]
     if not any(headers):
         return pa.Table.from_arrays(columns, schema=_WITHOUT_HEADERS)
     columns.insert(2, pa.array(headers, RECORD_SCHEMA.field("headers").type))
     return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool) -> Iterator[bytes]:
+def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool) -> Iterator[bytearray]:
     """Yield record batches of rows of Kafka's record with their offsets, in order; gaps between offsets are kept."""
     for start in range(0, rows.num_rows, _BATCH_ROWS):
         yield _encoded(rows.slice(start, _BATCH_ROWS), log_append_time)
 
 
-def _encoded(rows: pa.RecordBatch, log_append_time: bool) -> bytes:
+def _encoded(rows: pa.RecordBatch, log_append_time: bool) -> bytearray:
     offsets = rows.column("offset").cast(pa.int64())
     base_offset = offsets[0].as_py()
-    places = pc.subtract(offsets, base_offset).to_pylist()
-    times = rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
+    times = _integers(rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()))
     builder = DefaultRecordBatchBuilder(_MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     appended = map(
         builder.append,
-        places,
+        _integers(pc.subtract(offsets, base_offset)),
         times,
-        rows.column("key").to_pylist(),
-        rows.column("value").to_pylist(),
+        _values(rows.column("key")),
+        _values(rows.column("value")),
         _headers(rows),
     )
     deque(appended, maxlen=0)  # takes them all, and keeps none
     return _placed(builder.build(), base_offset, max(times) if log_append_time else None)
+
+
+def _integers(column: pa.Array) -> memoryview:
+    """Return a column of int64 without nulls as what Python iterates over, without a list of it."""
+    return memoryview(column.buffers()[1]).cast("q")[column.offset : column.offset + len(column)]
+
+
+def _values(column: pa.Array) -> Iterable[bytes | None]:
+    if column.null_count == len(column):
+        return repeat(None)
+    values: list[bytes | None] = column.to_pylist()
+    return values
 
 
 def _headers(rows: pa.RecordBatch) -> Any:
@@ -156,15 +169,17 @@ def _headers(rows: pa.RecordBatch) -> Any:
     return [[] if found is None else [(pair["key"], pair["value"]) for pair in found] for found in pairs]
 
 
-def _placed(built: bytes | bytearray, base_offset: int, append_time_ms: int | None) -> bytes:
-    """Return a batch at its offset; with the time of its entry, if that is the time of all its records."""
-    batch = bytearray(built)
+def _placed(batch: bytearray, base_offset: int, append_time_ms: int | None) -> bytearray:
+    """Return a new batch at its offset; with the time of its entry, if that is the time of all its records.
+
+    It is changed where it is: a copy of a large one costs more than the rest of this.
+    """
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, 12, 0)  # the leader's epoch, which never changes
     if append_time_ms is not None:
         (attributes,) = _ATTRIBUTES.unpack_from(batch, _CHECKED_FROM)
         _sign(batch, attributes | _LOG_APPEND_TIME, append_time_ms)
-    return bytes(batch)
+    return batch
 
 
 def _sign(batch: bytearray, attributes: int, time_max_ms: int | None = None) -> None:
@@ -174,16 +189,16 @@ def _sign(batch: bytearray, attributes: int, time_max_ms: int | None = None) -> 
     struct.pack_into(">I", batch, 17, google_crc32c.value(bytes(batch[_CHECKED_FROM:])))
 
 
-def control_batch(offset: int, timestamp_ms: int) -> bytes:
+def control_batch(offset: int, timestamp_ms: int) -> bytearray:
     """Return a batch with one control record: a reader passes its offset, and hands nothing out.
 
     It says that a transaction of no producer was aborted.
     """
     builder = DefaultRecordBatchBuilder(_MAGIC, 0, 1, -1, -1, -1, 1 << 10)
     builder.append(0, timestamp_ms, _ABORT, _NO_COORDINATOR, [])
-    batch = bytearray(_placed(builder.build(), offset, None))
+    batch = _placed(builder.build(), offset, None)
     _sign(batch, _TRANSACTIONAL | _CONTROL)
-    return bytes(batch)
+    return batch
 
 
 def _refused(code: ErrorCode | WireCode, reason: str) -> KafkaException:

@@ -90,9 +90,10 @@ def encode_response(key: int, version: int, correlation_id: int, answer: Answer)
     if flexible:
         buffer.write(b"\0")  # no tagged fields
     entity_writer(response)(buffer, _built(response, answer))
-    frame = buffer.getbuffer()
-    frame[:4] = (len(frame) - 4).to_bytes(4)
-    return bytes(frame)
+    with buffer.getbuffer() as frame:
+        frame[:4] = (len(frame) - 4).to_bytes(4)
+    # Unlike a copy of the frame, this is the buffer's own bytes.
+    return buffer.getvalue()
 
 
 @cache
