@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -27,7 +29,10 @@ class Calls:
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what `call` returns; it goes on if the waiting task is cancelled."""
         work = partial(self._in_time, partial(call, *args, **kwargs))
-        return await asyncio.shield(asyncio.wrap_future(self._threads.submit(work)))
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[R] = loop.create_future()
+        self._threads.submit(work).add_done_callback(partial(_hand_over, loop, outcome))
+        return await outcome
 
     def close(self, timeout_s: float) -> None:
         """End the threads, once their calls have returned."""
@@ -36,3 +41,20 @@ class Calls:
     def _in_time(self, call: Callable[[], R]) -> R:
         with Deadline(self._clock, self._timeout_s).governs():
             return call()
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[R], done: Future[R]) -> None:
+    """Have the loop take what a call has returned; asyncio's own way takes it round twice more."""
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(_settle, outcome, done)
+
+
+def _settle(outcome: asyncio.Future[R], done: Future[R]) -> None:
+    if outcome.done():  # the waiting task was cancelled
+        return
+    if done.cancelled():
+        outcome.cancel()
+    elif (error := done.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(done.result())

@@ -44,7 +44,8 @@ async def _answered(
     outcomes: list[tuple[str, list[Awaitable[dict[str, Any]]]]], *, wants_answer: bool
 ) -> Answer | None:
     responses = [
-        {"name": name, "partition_responses": list(await asyncio.gather(*partitions))} for name, partitions in outcomes
+        {"name": name, "partition_responses": [await partition for partition in partitions]}
+        for name, partitions in outcomes
     ]
     return {"responses": responses} if wants_answer else None
 
