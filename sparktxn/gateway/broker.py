@@ -33,6 +33,7 @@ class Broker:
         self.placement = Placement(self.advertised, settings.peers)
         self.figures = GatewayFigures()
         self.memory = RequestMemory(settings.requests_bytes_max)
+        self.decompressed = RequestMemory(settings.decompressed_bytes_max)
         self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})
         self.admin.cluster_id()  # so that it has its store before threads ask for it
         self.calls = Calls(self.log.clock, settings.workers, settings.timeout_s)

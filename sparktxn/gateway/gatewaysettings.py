@@ -47,6 +47,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         partition_count: how many partitions such a topic gets.
         request_bytes_max: the size of one request.
         requests_bytes_max: the size of all requests that are in memory at a time; others wait on their connections.
+        decompressed_bytes_max: the bytes of all batches that are decompressed at a time, until they are stored.
         stores_transactions: whether records of open transactions are stored at once, as at a broker, or are in memory
             until their commit.
         transactions_bytes_max: the records of open transactions in memory, before they are uploaded early.
@@ -66,6 +67,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     partition_count: int = 1
     request_bytes_max: int = 100 * 1024 * 1024
     requests_bytes_max: int = 64 * 1024 * 1024
+    decompressed_bytes_max: int = 64 * 1024 * 1024
     stores_transactions: bool = False
     transactions_bytes_max: int = 128 * 1024 * 1024
     request_s: float = 30.0

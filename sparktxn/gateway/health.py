@@ -109,6 +109,7 @@ class _Gateway(Collector):
         broker = self._broker
         samples = broker.figures.samples()
         samples["txnlog_gateway_request_memory_bytes"] = {(): broker.memory.held_bytes}
+        samples["txnlog_gateway_decompressed_memory_bytes"] = {(): broker.decompressed.held_bytes}
         samples["txnlog_gateway_open_transactions"] = {(): broker.transactions.open_count}
         samples["txnlog_gateway_transaction_memory_bytes"] = {(): broker.transactions.memory_bytes}
         known = broker.log.entry

@@ -27,6 +27,9 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "txnlog_gateway_connections": Family("Clients that are connected", kind="gauge"),
     "txnlog_gateway_request_memory_bytes": Family("Bytes of requests that are in memory", kind="gauge"),
+    "txnlog_gateway_decompressed_memory_bytes": Family(
+        "Bytes of batches that are decompressed, until they are stored", kind="gauge"
+    ),
     "txnlog_gateway_open_transactions": Family("Transactions that clients have open here", kind="gauge"),
     "txnlog_gateway_transaction_memory_bytes": Family(
         "Bytes of records of open transactions that are in memory", kind="gauge"

@@ -1,11 +1,15 @@
-"""How many bytes of requests are in memory at a time, over all connections: the others wait unread."""
+"""How many bytes are in memory at a time, over all connections: those of requests, or of decompressed batches.
+
+Each kind has a memory of its own. A request that has some of the first waits for the second. Nothing that has some of
+the second waits for the first.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
-__all__ = ["RequestMemory"]
+__all__ = ["Loan", "RequestMemory"]
 
 
 class RequestMemory:
@@ -44,3 +48,28 @@ class RequestMemory:
 
     def _fits(self, size_bytes: int) -> bool:
         return not self.held_bytes or self.held_bytes + size_bytes <= self._bytes_max
+
+
+class Loan:
+    """What one batch has of a memory. It has given back all of it before it takes more, so that none waits for it."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
+        self._size_bytes = 0
+
+    async def take(self, size_bytes: int) -> None:
+        """Have `size_bytes` in place of what it has had, once there is room."""
+        self.end()
+        if size_bytes:
+            await self._memory.acquire(size_bytes)
+            self._size_bytes = size_bytes
+
+    def shrink(self, size_bytes: int) -> None:
+        """Give back what is above `size_bytes`."""
+        if size_bytes < self._size_bytes:
+            self._memory.release(self._size_bytes - size_bytes)
+            self._size_bytes = size_bytes
+
+    def end(self, _: object = None) -> None:
+        """Give back all."""
+        self.shrink(0)

@@ -38,6 +38,15 @@ def compressed(plain: bytes, number: int, payload: bytes) -> bytes:
     return bytes(made)
 
 
+def signed(data: bytes, identity: ProducerIdAndEpoch, sequence: int = 0) -> bytes:
+    """Return a batch as the first one of a transaction of `identity`."""
+    made = bytearray(data)
+    struct.pack_into(">h", made, 21, struct.unpack_from(">h", made, 21)[0] | 0x10)
+    struct.pack_into(">qhi", made, 43, identity.producer_id, identity.producer_epoch, sequence)
+    struct.pack_into(">I", made, 17, google_crc32c.value(bytes(made[21:])))
+    return bytes(made)
+
+
 async def produce(
     client: RawClient, topic: str, partition: int, records: bytes, *, transactional_id: str | None = None
 ) -> Any:

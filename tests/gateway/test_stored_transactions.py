@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -73,6 +74,22 @@ def test_a_batch_that_is_sent_twice_keeps_its_offset(tmp_path):
         assert await sent(client, identity, 3, b"4") == (0, 3)
         assert await end(client, TX, identity, committed=True) == 0
         assert await read_all(client, "t") == [b"1", b"2", b"3", b"4"]
+
+    at_two(tmp_path, case)
+
+
+def test_other_records_under_the_sequence_of_a_batch_that_was_refused_are_read(tmp_path):
+    """Both are uploaded before the log sees them: their files must have names of their own."""
+
+    async def case(client: RawClient, other: RawClient) -> None:
+        identity = await begun(client)
+        refused, *values = (Random(number).randbytes(300_000) for number in range(4))
+        assert await sent(client, identity, 0, values[0]) == (0, 0)
+        assert (await sent(client, identity, 2, refused))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await sent(client, identity, 1, values[1]) == (0, 1)
+        assert await sent(client, identity, 2, values[2]) == (0, 2)
+        assert await end(client, TX, identity, committed=True) == 0
+        assert await read_all(other, "t") == values
 
     at_two(tmp_path, case)
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.recordrefusals import RecordsRefused, with_records, without_large_records
+from sparktxn.gateway.requestmemory import Loan
 from sparktxn.gateway.typedrecords import rows_of
-from sparktxn.gateway.wire.recordbatches import ProducedBatch, decode_batch
+from sparktxn.gateway.wire.recordbatches import (
+    PayloadTooLarge,
+    ProducedBatch,
+    decode_batch,
+    decoded_bytes,
+    payload_limits,
+)
 from sparktxn.gateway.wire.wirecodes import code_of, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.stage.columnconversion import conformed
@@ -51,11 +59,9 @@ async def _answered(
 
 
 async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[dict[str, Any]]:
+    loan = Loan(broker.decompressed)
     try:
-        if len(part.records or b"") <= _SMALL_BYTES and broker.log.topic(name) is not None:
-            topic, batch = _decoded(broker, name, part.index, part.records)
-        else:
-            topic, batch = await broker.calls.run(_decoded, broker, name, part.index, part.records)
+        topic, batch = await _batch(broker, name, part, loan)
         identity, transaction = NO_IDENTITY, None
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
@@ -65,16 +71,52 @@ async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[d
             transaction = await broker.calls.run(broker.transactions.identify, *named)
         elif batch.is_transactional:
             await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
+            loan.end()  # the transaction's memory has it
             return _given(_stored(part.index, -1, -1, -1))
-        future = broker.appends.add(
-            topic, part.index, batch.records, identity, batch.base_sequence, batch.digest, transaction
+        future = asyncio.wrap_future(
+            broker.appends.add(
+                topic, part.index, batch.records, identity, batch.base_sequence, batch.digest, transaction
+            )
         )
-        return _outcome(broker, topic, part.index, asyncio.wrap_future(future))
+        # Not by what awaits it: that waits for the other batches of the request, which may wait for this memory.
+        future.add_done_callback(loan.end)
+        return _outcome(broker, topic, part.index, future)
     except KafkaException as error:
+        loan.end()
         return _given(_failed(part.index, error))
+    except BaseException:
+        loan.end()
+        raise
 
 
-def _decoded(broker: Broker, name: str, partition: int, records: bytes | None) -> tuple[StageTopic, ProducedBatch]:
+async def _batch(broker: Broker, name: str, part: Any, loan: Loan) -> tuple[StageTopic, ProducedBatch]:
+    """Return a decoded batch, which has its memory by `loan` if it was compressed."""
+    data = part.records or b""
+    is_small = len(data) <= _SMALL_BYTES and broker.log.topic(name) is not None
+    *expected, payload_max = payload_limits(data)
+    for limit in expected:
+        await loan.take(decoded_bytes(data, limit))
+        with suppress(PayloadTooLarge):
+            found = await _decoded_soon(broker, name, part.index, data, limit, here=is_small)
+            loan.shrink(found[1].records.nbytes)
+            return found
+    await loan.take(decoded_bytes(data, payload_max))
+    found = await _decoded_soon(broker, name, part.index, data, payload_max, here=is_small and not expected)
+    loan.shrink(found[1].records.nbytes)
+    return found
+
+
+async def _decoded_soon(
+    broker: Broker, name: str, partition: int, records: bytes, payload_max: int, *, here: bool
+) -> tuple[StageTopic, ProducedBatch]:
+    if here:
+        return _decoded(broker, name, partition, records, payload_max)
+    return await broker.calls.run(_decoded, broker, name, partition, records, payload_max)
+
+
+def _decoded(
+    broker: Broker, name: str, partition: int, records: bytes, payload_max: int
+) -> tuple[StageTopic, ProducedBatch]:
     topic = broker.log.changeable_topic(name)
     if topic is None or not 0 <= partition < topic.partition_count:
         broker.log.refresh(max_age_s=0.05)
@@ -83,7 +125,8 @@ def _decoded(broker: Broker, name: str, partition: int, records: bytes | None) -
         raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {name!r}")
     stage = StageTopic.of(topic)
     now_ms = broker.log.clock.wall_ms()
-    batch = decode_batch(records or b"", now_ms)
+    names_transactional = broker.settings.stores_transactions
+    batch = decode_batch(records, now_ms, payload_max, names_transactional=names_transactional)
     if batch.producer_id != _NO_PRODUCER and batch.base_sequence < 0:
         raise CommandRefused(ErrorCode.INVALID_RECORD, "a batch of an idempotent producer has no sequence")
     try:

@@ -10,8 +10,8 @@ import hashlib
 import struct
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -25,10 +25,16 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.gateway.wire.compression import CorruptPayload, PayloadTooLarge, decompressed
 
-__all__ = ["ProducedBatch", "control_batch", "decode_batch", "encode_batches"]
+__all__ = ["PayloadTooLarge", "ProducedBatch", "control_batch", "decode_batch", "decoded_bytes", "encode_batches"]
+__all__ += ["payload_limits"]
 
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one batch may have at most once it is decompressed."""
+
+_EXPECTED_RATIO: Final = 8
+_EXPECTED_BYTES_MIN: Final = 64 * 1024
+_ROW_BYTES: Final = 32
+"""What a record takes in columns in addition to its bytes in the batch."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _HEADER_BYTES: Final = _HEADER.size
@@ -53,7 +59,7 @@ class ProducedBatch(NamedTuple):
     """A batch that a producer has sent, its `records` as columns of Kafka's record.
 
     `producer_id`, `producer_epoch` and `base_sequence` are -1 where the producer is not idempotent. `digest` is one of
-    its records, the same for a batch that is sent again. It is empty in transactions, and without such a producer.
+    its records, the same for a batch that is sent again. It is empty where none was asked for.
     """
 
     records: pa.Table
@@ -64,10 +70,31 @@ class ProducedBatch(NamedTuple):
     digest: bytes
 
 
-def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
+def payload_limits(data: bytes) -> Sequence[int]:
+    """Return how many bytes a batch may have once it is decompressed: few, as most have, and if it has more all."""
+    if len(data) < _HEADER_BYTES or not _HEADER.unpack_from(data)[5] & _CODEC_MASK:
+        return (BATCH_BYTES_MAX,)
+    expected = max(_EXPECTED_BYTES_MIN, _EXPECTED_RATIO * len(data))
+    return (expected, BATCH_BYTES_MAX) if expected < BATCH_BYTES_MAX else (BATCH_BYTES_MAX,)
+
+
+def decoded_bytes(data: bytes, payload_max: int) -> int:
+    """Return how much a batch takes at most when it is decoded, in addition to its own bytes: 0 if they are all."""
+    if len(data) < _HEADER_BYTES or not _HEADER.unpack_from(data)[5] & _CODEC_MASK:
+        return 0
+    count: int = _HEADER.unpack_from(data)[12]
+    return payload_max + _ROW_BYTES * min(max(0, count), payload_max)
+
+
+def decode_batch(
+    data: bytes, now_ms: int, payload_max: int = BATCH_BYTES_MAX, *, names_transactional: bool = True
+) -> ProducedBatch:
     """Return the one batch that a produce request has for a partition; records without a time get `now_ms`.
 
+    A batch of an idempotent producer gets a digest; in a transaction only with `names_transactional`.
+
     Raises:
+        PayloadTooLarge: it has more than `payload_max` bytes, and may have more.
         KafkaException: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
     if len(data) < _HEADER_BYTES:
@@ -85,8 +112,10 @@ def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
     if count < 1 or last_delta != count - 1:
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch of {count} records ends with number {last_delta}")
     try:
-        payload = decompressed(attributes & _CODEC_MASK, memoryview(data)[_HEADER_BYTES:], BATCH_BYTES_MAX)
+        payload = decompressed(attributes & _CODEC_MASK, memoryview(data)[_HEADER_BYTES:], payload_max)
     except PayloadTooLarge as error:
+        if payload_max < BATCH_BYTES_MAX:
+            raise
         raise _refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except CorruptPayload as error:
         raise _refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
@@ -94,8 +123,8 @@ def decode_batch(data: bytes, now_ms: int) -> ProducedBatch:
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch of {len(payload)} bytes says that it has {count} records")
     records = _records(_plain(data, attributes, payload), now_ms)
     is_transactional = bool(attributes & _TRANSACTIONAL)
-    is_named_by_digest = producer_id >= 0 and not is_transactional
-    digest = hashlib.blake2b(payload, digest_size=16).digest() if is_named_by_digest else b""
+    is_named = producer_id >= 0 and (names_transactional or not is_transactional)
+    digest = hashlib.blake2b(payload, digest_size=16).digest() if is_named else b""
     return ProducedBatch(records, producer_id, epoch, sequence, is_transactional, digest)
 
 
@@ -111,8 +140,17 @@ def _plain(data: bytes, attributes: int, payload: bytes | memoryview) -> bytes:
 
 
 def _records(batch: bytes, now_ms: int) -> pa.Table:
+    """Return the records as columns, some at a time: as objects of Python they take many times their bytes."""
+    found = chain(DefaultRecordBatch(batch))
+    tables = [_some_records(found, now_ms)]
+    while tables[-1].num_rows == _BATCH_ROWS:
+        tables.append(_some_records(found, now_ms))
+    return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
+
+
+def _some_records(records: Iterator[Any], now_ms: int) -> pa.Table:
     try:
-        found = list(DefaultRecordBatch(batch))
+        found = list(islice(records, _BATCH_ROWS))
         keys, values, headers, times = (list(map(member, found)) for member in _MEMBERS)
     except Exception as error:  # the codec raises its own error, and others for what cannot be
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch has a record that cannot be read: {error}") from error
