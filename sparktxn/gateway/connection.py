@@ -107,7 +107,7 @@ class Connection:
             raise MalformedRequest(f"request {request.key} of version {request.version} is not served")
         if served.is_queued:
             later: Awaitable[Answer | None] = await served.handler(self._broker, request)
-            return asyncio.ensure_future(later)
+            return later  # awaited in its turn: what it waits for goes on without a task of its own
         return _given(await served.handler(self._broker, request))
 
     async def _answer(self) -> None:

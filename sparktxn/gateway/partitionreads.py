@@ -18,6 +18,7 @@ from sparktxn.gateway.typedrecords import records_of
 from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_type
+from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.store import Store, read_task
 
 __all__ = ["Fetched", "Reads"]
@@ -25,6 +26,10 @@ __all__ = ["Fetched", "Reads"]
 _OPEN_MAX: Final = 256
 _RANGE_OFFSETS_MAX: Final = 200_000
 _BATCH_ROWS: Final = 10_000
+_NUMBERS: Final = frozenset({"offset", "timestamp"})
+_RECORD_BYTES_MIN: Final = 7
+"""What a record has in a batch apart from its key, value and headers, at least."""
+_RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
 class Fetched(NamedTuple):
@@ -52,11 +57,20 @@ class _Cursor:
             if self._batch is None:
                 self.is_used_up = True
                 return None
-        row_bytes = max(1, self._batch.nbytes // self._batch.num_rows)
-        count = max(1, min(_BATCH_ROWS, bytes_max // row_bytes))
-        taken = self._batch.slice(0, count)
-        self._batch = self._batch.slice(count)
+        head = self._batch.slice(0, _BATCH_ROWS)
+        taken = head.slice(0, max(1, bytes_max // _row_bytes(head)))
+        self._batch = self._batch.slice(taken.num_rows)
         return taken
+
+
+def _row_bytes(rows: pa.RecordBatch) -> int:
+    """Return how many bytes a record of these rows has on average, rather too few than too many.
+
+    Ever smaller batches would follow for what is missing. Rows of a typed topic become longer than they are here.
+    """
+    sized = rows.select([name for name in rows.schema.names if name not in _NUMBERS])
+    average: int = payload_bytes(pa.Table.from_batches([sized])) // rows.num_rows
+    return average + _RECORD_BYTES_MIN
 
 
 _Key = tuple[int, int, Isolation, int]
@@ -183,10 +197,11 @@ class Reads:
     def _opened(self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation) -> _Cursor:
         key = (found.topic.name, found.partition)
         end = found.end_within(offset, end_of(found, isolation), _RANGE_OFFSETS_MAX, _RANGE_OFFSETS_MAX)
-        tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation)
+        columns = None if found.topic.schema is not None else _RECORD_COLUMNS
+        tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation, columns=columns)
         if tasks and tasks[0].segments and tasks[0].segments[-1].end_offset > end:
             end = min(end_of(found, isolation), tasks[0].segments[-1].end_offset)
-            tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation)
+            tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation, columns=columns)
         options = self._store.options
         rows = (batch for task in tasks for batch in read_task(task, options))
         return _Cursor(rows, end)
