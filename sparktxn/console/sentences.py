@@ -89,6 +89,8 @@ def _append(command: c.Append, names: Names) -> str:
 
 
 def _offsets(command: c.TxnOffsetCommit | c.OffsetCommit, names: Names) -> str:
+    if not command.offsets and not command.member_id:
+        return f"group {command.group_id!r} must have no members for what follows"
     found = [f"{_place(names, one.topic_id, one.partition)} to {number(one.offset)}" for one in command.offsets]
     return f"group {command.group_id!r} commits offsets: {_listed(found)}"
 

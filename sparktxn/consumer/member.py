@@ -23,7 +23,7 @@ from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline
 from sparktxn.process.dropped import give_back_later, hold
-from sparktxn.store.memberexpiry import join_group
+from sparktxn.store.joining import submit_join
 from sparktxn.values.structs import MemberState
 
 __all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status"]
@@ -224,7 +224,7 @@ class Membership:
         try:
             if not life.joined:
                 life.topics = topics
-                join_group(self._log, self._join(life, topics))
+                submit_join(self._log, self._join(life, topics))
                 life.joined = True
                 if life.left:
                     # Its user has left meanwhile, and that may have come first.

@@ -20,11 +20,11 @@ from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.members import Members
 from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, unknown_member
 from sparktxn.log.log import Log
+from sparktxn.store.joining import group_of_members, is_members_name, members_name
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Described", "Gathering", "Generation", "Led", "LedGroups", "Sent", "is_members_name"]
+__all__ = ["Described", "Gathering", "Generation", "Led", "LedGroups", "Sent"]
 
-_PREFIX: Final = "__members_of."
 _ROUND: Final = "__round."
 _NO_EPOCH: Final = -1
 _FRESH_S: Final = 0.1
@@ -104,14 +104,14 @@ class LedGroups:
         Raises:
             StoreError: call again.
         """
-        name = _name(group_id)
+        name = members_name(group_id)
         if not max_age_s or (self._log.group(name) is None and self._log.group(group_id) is None):
             self._log.refresh(max_age_s=max_age_s)
         return self._log.group(name) is not None
 
     def described(self, group_id: str) -> Described | None:
         """Return a group as last known; None if it has no members of this kind."""
-        name = _name(group_id)
+        name = members_name(group_id)
         led = self._led(name)
         if not led:
             return None
@@ -128,7 +128,7 @@ class LedGroups:
 
     def group_ids(self) -> list[str]:
         """Return the ids of all such groups, as last known."""
-        return [group.group_id[len(_PREFIX) :] for group in self._log.groups() if is_members_name(group.group_id)]
+        return [group_of_members(group.group_id) for group in self._log.groups() if is_members_name(group.group_id)]
 
     # Joining
 
@@ -141,7 +141,7 @@ class LedGroups:
         """
         if not protocol_type or not protocols:
             raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, "a member names no protocol")
-        named = asked._replace(group_id=_name(asked.group_id) if asked.group_id else "")
+        named = asked._replace(group_id=members_name(asked.group_id) if asked.group_id else "")
         self._log.refresh(max_age_s=_FRESH_S)
         self._check_shared(named, protocol_type, {name for name, _ in protocols})
         state = self._roster.joining(named)
@@ -174,7 +174,7 @@ class LedGroups:
             CommandRefused: UNKNOWN_MEMBER_ID, it was taken out since.
             StoreError: call again.
         """
-        named = asked._replace(group_id=_name(asked.group_id))
+        named = asked._replace(group_id=members_name(asked.group_id))
         state = self._log.member(named.group_id, member_id)
         if state is None:
             raise unknown_member(asked.group_id, member_id)
@@ -198,7 +198,7 @@ class LedGroups:
         Raises:
             StoreError: call again.
         """
-        name = _name(group_id)
+        name = members_name(group_id)
         self._log.refresh()
         if self._epoch(name) != epoch:
             return
@@ -218,7 +218,7 @@ class LedGroups:
                 again.
             StoreError: call again.
         """
-        name = _name(group_id)
+        name = members_name(group_id)
         state = self._checked(name, member_id, instance_id, generation)
         if self._epoch(name) != generation:
             raise _rebalances(group_id)
@@ -240,7 +240,7 @@ class LedGroups:
             CommandRefused: as `sync`.
             StoreError: call again.
         """
-        name = _name(group_id)
+        name = members_name(group_id)
         self._checked(name, member_id, instance_id, generation)
         if self._epoch(name) != generation:
             raise _rebalances(group_id)
@@ -252,7 +252,7 @@ class LedGroups:
             CommandRefused: as `sync`.
             StoreError: call again.
         """
-        name = _name(group_id)
+        name = members_name(group_id)
         if not member_id:
             raise unknown_member(group_id, member_id)
         self._checked(name, member_id, instance_id, generation, is_fresh=True)
@@ -260,7 +260,7 @@ class LedGroups:
 
     def leave(self, group_id: str, member_id: str, instance_id: str) -> str:
         """Take a member out, as `Roster.leave`."""
-        return self._roster.leave(_name(group_id), member_id, instance_id)
+        return self._roster.leave(members_name(group_id), member_id, instance_id)
 
     def _checked(
         self, name: str, member_id: str, instance_id: str, generation: int, *, is_fresh: bool = False
@@ -347,13 +347,3 @@ def _sent(state: MemberState) -> Sent:
 
 def _rebalances(group_id: str) -> CommandRefused:
     return CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed: join again")
-
-
-def is_members_name(group_id: str) -> bool:
-    """Return True for the name of a group of the log's that has the members of another one."""
-    return group_id.startswith(_PREFIX)
-
-
-def _name(group_id: str) -> str:
-    """Return the name under which the log has the members of a group."""
-    return _PREFIX + group_id

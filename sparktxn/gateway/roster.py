@@ -9,13 +9,13 @@ from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.members import Members
 from sparktxn.log.log import Log
-from sparktxn.store.memberexpiry import join_group
+from sparktxn.store.joining import submit_join
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 
 __all__ = ["INCONSISTENT_GROUP_PROTOCOL", "MEMBER_ID_REQUIRED", "Joining", "Roster", "places_of", "unknown_member"]
 
-INCONSISTENT_GROUP_PROTOCOL: Final = 23
+INCONSISTENT_GROUP_PROTOCOL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 MEMBER_ID_REQUIRED: Final = 79
 _INVALID_GROUP_ID: Final = 24
 
@@ -76,13 +76,14 @@ class Roster:
         return None
 
     def submit_join(self, join: JoinGroup) -> None:
-        """Join; where another member is in the way, take out those that are overdue, and join again.
+        """Join, as `store.joining.submit_join`.
 
         Raises:
-            CommandRefused: GROUP_MAX_SIZE_REACHED, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_TOPIC.
+            CommandRefused: GROUP_MAX_SIZE_REACHED, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_TOPIC;
+                INCONSISTENT_GROUP_PROTOCOL, the group has members of the other kind.
             StoreError: call again.
         """
-        join_group(self._log, join)
+        submit_join(self._log, join)
 
     def member(
         self, group_id: str, member_id: str, instance_id: str, generation: int = -1, *, is_fresh: bool = False

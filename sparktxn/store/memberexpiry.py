@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
+from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format import names
-from sparktxn.format.commands import ExpireMember, JoinGroup
+from sparktxn.format.commands import ExpireMember
 from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import modified_ms, store_now_ms
@@ -29,7 +29,6 @@ __all__ = [
     "Sign",
     "Watched",
     "expire_overdue",
-    "join_group",
     "listed_signs",
     "overdue_by_store_clock",
     "overdue_members",
@@ -46,8 +45,6 @@ _FRESH_S: Final = 1.0
 """A member that has joined since is not overdue: it takes a session and a second."""
 _READ_TIMEOUT_S: Final = 10.0
 """How long a caller waits for expiries, which no answer depends on."""
-_REFUSALS_BY_MEMBERS: Final = frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
-"""Refusals of a join that end with the session of another member."""
 
 
 class Sign(NamedTuple):
@@ -248,22 +245,6 @@ def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
                 propose_expiry(log, group_id, overdue_members(log, group_id, now_ms))
     except KafkaException as error:
         log_event("members_not_read", group_ids=group_ids, error=error)
-
-
-def join_group(log: Log, join: JoinGroup) -> None:
-    """Join; where another member is in the way, take out those that are overdue, and join again.
-
-    Raises:
-        CommandRefused: the group refuses the member.
-        OutcomeUnknown, StoreUnavailable: call again.
-    """
-    try:
-        log.submit([join])
-    except CommandRefused as refused:
-        if refused.error.code() not in _REFUSALS_BY_MEMBERS:
-            raise
-        expire_overdue(log, [join.group_id])
-        log.submit([join])
 
 
 def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from pathlib import Path
 
-from sparktxn.errors import ErrorCode
+import pytest
+
+from sparktxn.consumer import Consumer
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format.commands import JoinGroup, LeaveGroup
+from sparktxn.store import Store
+from sparktxn.store.joining import members_name, submit_join
 from tests.gateway.gateways import RawClient
 from tests.gateway.groupclients import GROUP, LedMember, Member, committed, two_gateways
 from tests.gateway.requests import init_producer
@@ -214,3 +221,71 @@ def test_administrators_see_the_members_under_the_name_of_their_group(tmp_path: 
             assert await committed(second, 0) == (-1, "", 0)
 
     asyncio.run(run())
+
+
+def refusal_of(consumer: Consumer) -> tuple[int, str]:
+    """Return the error that a consumer of the store gets in place of partitions."""
+    for _ in range(100):
+        message = consumer.poll(0.1)
+        error = None if message is None else message.error()
+        if error is not None:
+            return error.code(), error.str()
+    raise AssertionError("the consumer was not refused")
+
+
+def test_a_consumer_of_the_store_is_refused_by_a_group_with_a_leader_and_the_other_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (first, second):
+            one, _ = await two_members(first, second)
+            with Consumer({"bootstrap.servers": str(tmp_path / "store"), "group.id": GROUP}) as consumer:
+                consumer.subscribe(["t"])
+                code, reason = await asyncio.to_thread(refusal_of, consumer)
+                assert code == ErrorCode.LOCAL_FATAL
+                assert "INCONSISTENT_GROUP_PROTOCOL: group 'g' has members that divide its work themselves" in reason
+            assert await one.heartbeat() == 0
+
+    asyncio.run(run())
+
+
+def join(group_id: str, member_id: str, *, session_ms: int = 45_000) -> JoinGroup:
+    return JoinGroup(
+        request_id=member_id,
+        group_id=group_id,
+        member_id=member_id,
+        topics=(),
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=60_000,
+        assignors=("uniform",),
+    )
+
+
+@pytest.mark.parametrize("names", [("g", members_name("g")), (members_name("g"), "g")])
+def test_the_log_decides_which_kind_a_group_has(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Each process has joined by what it has read, which is nothing of the other: only one is a member."""
+    (tmp_path / "same").symlink_to(tmp_path / "store", target_is_directory=True)
+    with Store.open(str(tmp_path / "store"), create=True) as one, Store.open(str(tmp_path / "same")) as other:
+        other.log.refresh()
+        submit_join(one.log, join(names[0], "first"))
+        with pytest.raises(CommandRefused) as refused:
+            submit_join(other.log, join(names[1], "second"))
+        assert refused.value.error.code() == INCONSISTENT_GROUP_PROTOCOL
+        submit_join(other.log, join(names[0], "third"))
+        for member_id in ("first", "third"):
+            one.log.submit([LeaveGroup(f"leave {member_id}", names[0], member_id)])
+        submit_join(other.log, join(names[1], "fourth"))
+
+
+def is_refused(store: Store, wanted: JoinGroup) -> bool:
+    try:
+        submit_join(store.log, wanted)
+    except CommandRefused as refused:
+        return refused.error.code() == INCONSISTENT_GROUP_PROTOCOL
+    return False
+
+
+def test_members_that_are_overdue_are_in_no_ones_way(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store"), create=True) as store:
+        submit_join(store.log, join("g", "lost", session_ms=100))
+        while is_refused(store, join(members_name("g"), "new")):
+            time.sleep(0.05)  # the other may still live, by the clock of the store
+        assert store.log.group("g") is None

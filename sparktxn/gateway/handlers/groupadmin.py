@@ -18,8 +18,9 @@ from sparktxn.admin import (
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
-from sparktxn.gateway.ledgroups import Described, is_members_name
+from sparktxn.gateway.ledgroups import Described
 from sparktxn.gateway.wire.wiremessages import Answer, Request
+from sparktxn.store.joining import is_members_name
 
 __all__ = ["delete_groups", "describe_groups", "list_groups", "offset_delete"]
 
