@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
 from sparktxn.gateway.typedrecords import records_of
+from sparktxn.gateway.wire.compression import UNCOMPRESSED, ZSTD, codec_of
 from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_type
@@ -99,9 +100,20 @@ class Reads:
                     raise
 
     def fetch(
-        self, view: ReadView, topic: str, partition: int, offset: int, isolation: Isolation, bytes_max: int
+        self,
+        view: ReadView,
+        topic: str,
+        partition: int,
+        offset: int,
+        isolation: Isolation,
+        bytes_max: int,
+        *,
+        takes_zstd: bool = True,
     ) -> Fetched:
         """Return records of a partition from `offset` on, about `bytes_max`, at least one if there is any.
+
+        They are compressed as the topic's own ``compression.type`` says, and not with zstd unless the client
+        `takes_zstd`.
 
         Raises:
             CommandRefused: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE.
@@ -119,12 +131,15 @@ class Reads:
             )
         records = b""
         if bytes_max > 0 and offset < end_of(found, isolation):
+            codec = codec_of(found.topic.settings.get("compression.type", ""))
+            if codec == ZSTD and not takes_zstd:
+                codec = UNCOMPRESSED
             try:
-                records = self._records(view, found, offset, isolation, bytes_max)
+                records = self._records(view, found, offset, isolation, bytes_max, codec)
             except ViewExpired:
                 # A vacuum has passed the view of a range that was open, and not this newer one.
                 self._forget(found)
-                records = self._records(view, found, offset, isolation, bytes_max)
+                records = self._records(view, found, offset, isolation, bytes_max, codec)
         return Fetched(records, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
 
     def time_of(self, found: PartitionView, offset: int, isolation: Isolation) -> int:
@@ -154,7 +169,7 @@ class Reads:
                 yield rows if found.topic.schema is None else records_of(rows)
 
     def _records(
-        self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation, bytes_max: int
+        self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation, bytes_max: int, codec: int
     ) -> bytes:
         parts: list[bytearray] = []
         size_bytes, next_offset = 0, offset
@@ -171,7 +186,7 @@ class Reads:
                     return bytes(control_batch(cursor.end_offset - 1, max(0, view.timestamp_ms)))
                 next_offset = cursor.end_offset
                 continue
-            for batch in encode_batches(rows, log_append_time=log_append_time):
+            for batch in encode_batches(rows, log_append_time=log_append_time, codec=codec):
                 parts.append(batch)
                 size_bytes += len(batch)
             next_offset = rows.column("offset")[-1].as_py() + 1

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn import Producer
 from sparktxn.errors import ViewExpired
+from sparktxn.gateway.wire.recordbatches import decode_batch
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 from tests.gateway.requests import add_partition, batch, end, fetch, init_producer, produce, read_all, records_of
@@ -165,3 +166,48 @@ def test_a_range_that_a_vacuum_has_passed_is_opened_anew(tmp_path):
         assert found[0] == (len(read), values[len(read)])
 
     at_a_gateway(tmp_path, case)
+
+
+@pytest.mark.parametrize(
+    ("compression", "version", "number"),
+    [
+        (None, 12, 0),
+        ("producer", 12, 0),
+        ("uncompressed", 12, 0),
+        ("gzip", 12, 1),
+        ("snappy", 12, 2),
+        ("lz4", 4, 3),
+        ("zstd", 10, 4),
+        ("zstd", 9, 0),
+    ],
+)
+def test_records_are_compressed_as_their_topic_says(tmp_path, compression, version, number):
+    async def case(served: Gateway, client: RawClient) -> None:
+        settings = {} if compression is None else {"compression.type": compression}
+        served.broker.store.create_topic("c", settings=settings)
+        sent = batch([b"x" * 100] * 100)
+        assert (await produce(client, "c", 0, sent)).error_code == WireCode.none
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        answer = await client.call(
+            1,
+            version,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=1,
+            **({"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []} if version > 6 else {}),
+            **({"rack_id": ""} if version > 10 else {}),
+            topics=[{"topic": "c", "partitions": [_of_version(asked, version)]}],
+        )
+        records = bytes(answer.responses[0].partitions[0].records)
+        assert records[22] & 7 == number
+        assert decode_batch(records, 0).records.column("value").to_pylist() == [b"x" * 100] * 100
+
+    at_a_gateway(tmp_path, case)
+
+
+def _of_version(asked: dict[str, int], version: int) -> dict[str, int]:
+    more = {"log_start_offset": -1} if version > 4 else {}
+    more |= {"current_leader_epoch": -1} if version > 8 else {}
+    return asked | more | ({"last_fetched_epoch": -1} if version > 11 else {})

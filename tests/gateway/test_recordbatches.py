@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn.errors import KafkaException
 from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.gateway.wire.compression import compressed as lz4
+from sparktxn.gateway.wire.compression import decompressed
 from sparktxn.gateway.wire.recordbatches import BATCH_BYTES_MAX, control_batch, decode_batch, encode_batches
 from tests.gateway.requests import batch, compressed
 
@@ -117,6 +120,47 @@ def test_a_payload_that_its_codec_has_not_written_is_refused(number):
     with pytest.raises(KafkaException) as refused:
         decode_batch(compressed(batch([b"1"]), number, b"no such thing"), 0)
     assert refused.value.error.code() == WireCode.corrupt_message.value
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize("log_append_time", [False, True])
+def test_what_is_compressed_is_read_as_it_was(number, log_append_time):
+    values = [b"%d " % place + b"x" * 100 for place in range(3_000)]
+    rows = _rows_to_encode(values)
+    plain = [bytes(each) for each in encode_batches(rows, log_append_time=log_append_time)]
+    made = [bytes(each) for each in encode_batches(rows, log_append_time=log_append_time, codec=number)]
+    assert len(made) == len(plain)
+    for before, after in zip(plain, made, strict=True):
+        assert len(after) < len(before) / 3
+        assert after[22] == before[22] | number
+        assert after[23:61] == before[23:61]
+        assert after[:8] + after[12:17] == before[:8] + before[12:17]
+        assert decode_batch(after, 0).records == decode_batch(before, 0).records
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_what_becomes_no_smaller_stays_as_it_is(number):
+    rows = _rows_to_encode([os.urandom(20)])
+    (plain,), (made,) = (list(encode_batches(rows, log_append_time=False, codec=codec)) for codec in (0, number))
+    assert made == plain
+
+
+def test_a_frame_of_lz4_has_blocks_that_refer_to_no_other():
+    """Java's client reads only such: bit 5 of the first byte after the magic number."""
+    data = bytearray(os.urandom(100_000) + bytes(200_000))
+    made = lz4(3, data)
+    assert made[4] & 0x20
+    assert decompressed(3, memoryview(made), len(data)) == data
+
+
+def _rows_to_encode(values: list[bytes]) -> pa.RecordBatch:
+    columns = {
+        "offset": pa.array([5 + place for place in range(len(values))], pa.int64()),
+        "key": pa.nulls(len(values), pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "timestamp": pa.array([1_700_000_000_000] * len(values), pa.timestamp("ms", tz="UTC")),
+    }
+    return pa.record_batch(columns)
 
 
 def test_a_control_batch_is_passed_by_clients():

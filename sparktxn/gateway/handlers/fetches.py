@@ -21,6 +21,8 @@ _NO_SESSION: Final = 0
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 _UNKNOWN_LEADER_EPOCH: Final = 75
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+_ZSTD_VERSION: Final = 10
+"""Clients that ask in an older version of Fetch may not read zstd (KIP-110)."""
 _BYTES_MAX: Final = 50 * 1024 * 1024
 
 
@@ -51,13 +53,14 @@ def _milliseconds(value: Any) -> float:
 def _read(broker: Broker, request: Request) -> tuple[int, list[dict[str, Any]], int, bool]:
     isolation = _isolation(request)
     left_bytes = min(getattr(request.body, "max_bytes", _BYTES_MAX), _BYTES_MAX)
+    takes_zstd = request.version >= _ZSTD_VERSION
     size_bytes, has_error, responses = 0, False, []
     view = broker.reads.view({topic.topic for topic in request.body.topics})
     for topic in request.body.topics:
         partitions = []
         for asked in topic.partitions:
             part_bytes = min(left_bytes, asked.partition_max_bytes) if left_bytes > 0 or not size_bytes else 0
-            found = _partition(broker, view, topic.topic, asked, isolation, part_bytes)
+            found = _partition(broker, view, topic.topic, asked, isolation, part_bytes, takes_zstd=takes_zstd)
             size_bytes += len(found["records"] or b"")
             left_bytes -= len(found["records"] or b"")
             has_error = has_error or bool(found["error_code"])
@@ -67,14 +70,22 @@ def _read(broker: Broker, request: Request) -> tuple[int, list[dict[str, Any]], 
 
 
 def _partition(
-    broker: Broker, view: ReadView, topic: str, asked: Any, isolation: Isolation, bytes_max: int
+    broker: Broker,
+    view: ReadView,
+    topic: str,
+    asked: Any,
+    isolation: Isolation,
+    bytes_max: int,
+    *,
+    takes_zstd: bool,
 ) -> dict[str, Any]:
     answer = {"partition_index": asked.partition, "preferred_read_replica": -1, "aborted_transactions": None}
     code = _epoch_code(asked)
     found = Fetched(b"", -1, -1, -1)
     if not code:
         try:
-            found = broker.reads.fetch(view, topic, asked.partition, asked.fetch_offset, isolation, bytes_max)
+            where = (topic, asked.partition, asked.fetch_offset)
+            found = broker.reads.fetch(view, *where, isolation, bytes_max, takes_zstd=takes_zstd)
         except KafkaException as error:
             code = code_of(error)
     return {

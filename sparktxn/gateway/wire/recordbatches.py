@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.gateway.wire.compression import CorruptPayload, PayloadTooLarge, decompressed
+from sparktxn.gateway.wire.compression import UNCOMPRESSED, CorruptPayload, PayloadTooLarge, compressed, decompressed
 
 __all__ = ["PayloadTooLarge", "ProducedBatch", "control_batch", "decode_batch", "decoded_bytes", "encode_batches"]
 __all__ += ["payload_limits"]
@@ -165,10 +165,24 @@ def _some_records(records: Iterator[Any], now_ms: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool) -> Iterator[bytearray]:
-    """Yield record batches of rows of Kafka's record with their offsets, in order; gaps between offsets are kept."""
+def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool, codec: int = UNCOMPRESSED) -> Iterator[bytearray]:
+    """Yield record batches of rows of Kafka's record with their offsets, in order; gaps between offsets are kept.
+
+    `codec` is Kafka's number of what compresses them; a batch that it makes larger stays as it is.
+    """
     for start in range(0, rows.num_rows, _BATCH_ROWS):
-        yield _encoded(rows.slice(start, _BATCH_ROWS), log_append_time)
+        batch = _encoded(rows.slice(start, _BATCH_ROWS), log_append_time)
+        yield batch if codec == UNCOMPRESSED else _compressed(batch, codec)
+
+
+def _compressed(batch: bytearray, codec: int) -> bytearray:
+    payload = compressed(codec, batch[_HEADER_BYTES:])
+    if len(payload) + _HEADER_BYTES >= len(batch):
+        return batch
+    made = batch[:_HEADER_BYTES] + payload
+    struct.pack_into(">i", made, 8, len(made) - 12)
+    _sign(made, _ATTRIBUTES.unpack_from(made, _CHECKED_FROM)[0] | codec)
+    return made
 
 
 def _encoded(rows: pa.RecordBatch, log_append_time: bool) -> bytearray:
