@@ -183,9 +183,11 @@ class Transactions:
             for where in missing if held.is_adopted else ():
                 held.outbox.continue_at(where, self._next_sequence(where, identity))
             try:
-                held.open.register(missing, group)
-            except CommandRefused:
-                if begins:
+                held.open.register(missing, group, opens=begins)
+            except CommandRefused as refused:
+                if refused.error.code() == _LOST and held.open.published:
+                    held.failure = refused
+                elif begins:
                     held.is_open = False
                 raise
             held.partitions |= missing

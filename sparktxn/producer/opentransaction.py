@@ -68,6 +68,7 @@ class OpenTransaction:
         """Forget what was published and asked for: the next transaction begins with nothing."""
         self.published = False
         self.needs_bump = False
+        self._is_opening = False
         self._offsets: _GroupOffsets = {}
         self._sent_offsets: _GroupOffsets = {}
         self._expected: dict[TopicIdPartition, int] = {}
@@ -110,10 +111,18 @@ class OpenTransaction:
         """Drop the offsets that no list has named yet."""
         self._offsets = {}
 
-    def register(self, partitions: Collection[TopicIdPartition], group_id: str = "") -> None:
-        """Publish that the transaction is open, with `partitions`, and offsets of a group, to come."""
+    def register(self, partitions: Collection[TopicIdPartition], group_id: str = "", *, opens: bool) -> None:
+        """Publish that the transaction is open, with `partitions`, and offsets of a group, to come.
+
+        Raises:
+            CommandRefused: INVALID_PRODUCER_ID_MAPPING, it `opens` one that another process has opened: what that one
+                has taken would be missing from a commit.
+        """
         identity = self.identity()
         commands: list[Command] = []
+        if partitions and opens:
+            # Alone it is a duplicate if the transaction was open: partitions that are new would hide that.
+            commands.append(AddPartitionsToTxn(*identity.names(), partitions=()))
         if partitions:
             commands.append(AddPartitionsToTxn(*identity.names(), partitions=tuple(sorted(partitions))))
         if group_id:
@@ -121,6 +130,7 @@ class OpenTransaction:
         with self._in_delivery_time():
             self._resolve_before(None)
             self.outbox.publish(Operation.PUBLISH, (), commands, identity)
+            self._is_opening = opens
             self._resolve_published()
 
     def expect(self, where: TopicIdPartition, log_end_offset: int) -> int:
@@ -217,8 +227,7 @@ class OpenTransaction:
 
     def _resolve_published(self) -> None:
         try:
-            if self.outbox.resolve():
-                self.published = True
+            results = self.outbox.resolve()
         except CommandRefused:
             later, self._offsets = self._offsets, self._sent_offsets
             for group, offsets in later.items():
@@ -226,6 +235,11 @@ class OpenTransaction:
             self._sent_offsets = {}
             raise
         self._sent_offsets = {}
+        self.published = self.published or bool(results)
+        is_opening, self._is_opening = self._is_opening, False
+        if is_opening and results and results[0].duplicate:
+            reason = f"transaction {self.number + 1} of {self._transactional_id!r} was opened by another process"
+            raise CommandRefused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
 
     def _check_whole(self) -> None:
         """Refuse to commit or prepare a transaction some of whose records were dropped: librdkafka's rule.

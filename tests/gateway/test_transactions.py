@@ -98,6 +98,38 @@ def test_a_commit_after_a_committed_one_does_not_pass_where_its_records_are_not(
     at_two_gateways(tmp_path, case)
 
 
+def test_a_transaction_that_another_gateway_has_begun_is_not_taken_for_the_next_one(tmp_path):
+    """The second one has committed the transaction before it, and so knows the producer."""
+
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(second, b"before")
+        assert await end(second, TX, identity, committed=True) == 0
+        await begun(first, b"lost", sequence=1, identity=identity)
+        assert await add_partition(second, TX, identity, "t", 1) == LOST
+        assert await add_partition(second, TX, identity, "t", 1) == LOST
+        assert await end(second, TX, identity, committed=True) == LOST
+        assert await end(second, TX, identity, committed=False) == 0
+        assert await end(first, TX, identity, committed=True) == LOST
+        await begun(second, b"again", sequence=2, identity=identity)
+        assert await end(second, TX, identity, committed=True) == 0
+        assert await read_all(first, "t") == [b"before", b"again"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_offsets_of_a_transaction_that_another_gateway_has_begun_are_not_taken(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(second, b"before")
+        assert await end(second, TX, identity, committed=True) == 0
+        await begun(first, b"lost", sequence=1, identity=identity)
+        named = {"transactional_id": TX, "producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+        assert (await second.call(25, 3, **named, group_id="g")).error_code.value == LOST
+        assert await end(second, TX, identity, committed=False) == 0
+        assert await read_all(first, "t") == [b"before"]
+
+    at_two_gateways(tmp_path, case)
+
+
 def test_a_commit_that_is_asked_for_twice_is_answered_by_every_gateway(tmp_path):
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await begun(first, b"1")
