@@ -28,8 +28,12 @@ _OPEN_MAX: Final = 256
 _RANGE_OFFSETS_MAX: Final = 200_000
 _BATCH_ROWS: Final = 10_000
 _NUMBERS: Final = frozenset({"offset", "timestamp"})
-_RECORD_BYTES_MIN: Final = 7
-"""What a record has in a batch apart from its key, value and headers, at least."""
+_RECORD_BYTES: Final = 26
+"""What a record has in a batch apart from its key, value and headers, at most."""
+_BATCH_BYTES: Final = 61
+"""What a batch has apart from its records."""
+_FILLED: Final = 0.75
+"""A fetch of which so much is filled ends: ever smaller batches would follow for what is free."""
 _RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
@@ -51,27 +55,28 @@ class _Cursor:
         self.end_offset = end_offset
         self.is_used_up = False
 
-    def take(self, bytes_max: int) -> pa.RecordBatch | None:
-        """Return the next rows, about `bytes_max` and at least one; None once the range is used up."""
+    def take(self, bytes_max: int, *, whole_row: bool) -> pa.RecordBatch | None:
+        """Return the next rows, about `bytes_max`, with `whole_row` at least one; None once the range is used up."""
         while self._batch is None or not self._batch.num_rows:
             self._batch = next(self._rows, None)
             if self._batch is None:
                 self.is_used_up = True
                 return None
         head = self._batch.slice(0, _BATCH_ROWS)
-        taken = head.slice(0, max(1, bytes_max // _row_bytes(head)))
+        count = (bytes_max - _BATCH_BYTES) // _row_bytes(head)
+        taken = head.slice(0, max(int(whole_row), count))
         self._batch = self._batch.slice(taken.num_rows)
         return taken
 
 
 def _row_bytes(rows: pa.RecordBatch) -> int:
-    """Return how many bytes a record of these rows has on average, rather too few than too many.
+    """Return how many bytes a record of these rows has on average, rather too many than too few.
 
-    Ever smaller batches would follow for what is missing. Rows of a typed topic become longer than they are here.
+    Rows of a typed topic become longer than they are here.
     """
     sized = rows.select([name for name in rows.schema.names if name not in _NUMBERS])
     average: int = payload_bytes(pa.Table.from_batches([sized])) // rows.num_rows
-    return average + _RECORD_BYTES_MIN
+    return average + _RECORD_BYTES
 
 
 _Key = tuple[int, int, Isolation, int]
@@ -108,9 +113,10 @@ class Reads:
         isolation: Isolation,
         bytes_max: int,
         *,
+        whole_record: bool = True,
         takes_zstd: bool = True,
     ) -> Fetched:
-        """Return records of a partition from `offset` on, about `bytes_max`, at least one if there is any.
+        """Return records of a partition from `offset` on, about `bytes_max`, with `whole_record` at least one.
 
         They are compressed as the topic's own ``compression.type`` says, and not with zstd unless the client
         `takes_zstd`.
@@ -135,11 +141,11 @@ class Reads:
             if codec == ZSTD and not takes_zstd:
                 codec = UNCOMPRESSED
             try:
-                records = self._records(view, found, offset, isolation, bytes_max, codec)
+                records = self._records(view, found, offset, isolation, bytes_max, codec, whole_record)
             except ViewExpired:
                 # A vacuum has passed the view of a range that was open, and not this newer one.
                 self._forget(found)
-                records = self._records(view, found, offset, isolation, bytes_max, codec)
+                records = self._records(view, found, offset, isolation, bytes_max, codec, whole_record)
         return Fetched(records, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
 
     def time_of(self, found: PartitionView, offset: int, isolation: Isolation) -> int:
@@ -169,15 +175,22 @@ class Reads:
                 yield rows if found.topic.schema is None else records_of(rows)
 
     def _records(
-        self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation, bytes_max: int, codec: int
+        self,
+        view: ReadView,
+        found: PartitionView,
+        offset: int,
+        isolation: Isolation,
+        bytes_max: int,
+        codec: int,
+        whole_record: bool,
     ) -> bytes:
         parts: list[bytearray] = []
         size_bytes, next_offset = 0, offset
         end_offset = end_of(found, isolation)
         log_append_time = timestamp_type(found) == LOG_APPEND_TIME
-        while size_bytes < bytes_max and next_offset < end_offset:
+        while size_bytes <= _FILLED * bytes_max and next_offset < end_offset:
             cursor = self._take_cursor(view, found, next_offset, isolation)
-            rows = cursor.take(bytes_max - size_bytes)
+            rows = cursor.take(bytes_max - size_bytes, whole_row=whole_record and not parts)
             if rows is not None and found.topic.schema is not None:
                 rows = records_of(rows)
             if rows is None:
@@ -186,6 +199,9 @@ class Reads:
                     return bytes(control_batch(cursor.end_offset - 1, max(0, view.timestamp_ms)))
                 next_offset = cursor.end_offset
                 continue
+            if not rows.num_rows:
+                self._put_cursor(found, next_offset, isolation, cursor)
+                break
             for batch in encode_batches(rows, log_append_time=log_append_time, codec=codec):
                 parts.append(batch)
                 size_bytes += len(batch)

@@ -60,7 +60,8 @@ def _read(broker: Broker, request: Request) -> tuple[int, list[dict[str, Any]], 
         partitions = []
         for asked in topic.partitions:
             part_bytes = min(left_bytes, asked.partition_max_bytes) if left_bytes > 0 or not size_bytes else 0
-            found = _partition(broker, view, topic.topic, asked, isolation, part_bytes, takes_zstd=takes_zstd)
+            limits = {"whole_record": not size_bytes, "takes_zstd": takes_zstd}
+            found = _partition(broker, view, topic.topic, asked, isolation, part_bytes, **limits)
             size_bytes += len(found["records"] or b"")
             left_bytes -= len(found["records"] or b"")
             has_error = has_error or bool(found["error_code"])
@@ -77,6 +78,7 @@ def _partition(
     isolation: Isolation,
     bytes_max: int,
     *,
+    whole_record: bool,
     takes_zstd: bool,
 ) -> dict[str, Any]:
     answer = {"partition_index": asked.partition, "preferred_read_replica": -1, "aborted_transactions": None}
@@ -85,7 +87,9 @@ def _partition(
     if not code:
         try:
             where = (topic, asked.partition, asked.fetch_offset)
-            found = broker.reads.fetch(view, *where, isolation, bytes_max, takes_zstd=takes_zstd)
+            found = broker.reads.fetch(
+                view, *where, isolation, bytes_max, whole_record=whole_record, takes_zstd=takes_zstd
+            )
         except KafkaException as error:
             code = code_of(error)
     return {
