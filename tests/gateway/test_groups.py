@@ -127,6 +127,22 @@ def test_requests_of_the_wrong_member_or_generation_are_refused(tmp_path: Path) 
     asyncio.run(run())
 
 
+def test_a_commit_after_leaving_is_that_of_an_unknown_member(tmp_path: Path) -> None:
+    """Librdkafka's, once `max.poll.interval.ms` is over: it names its generation, and itself no more."""
+
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (client, _):
+            member = Member(client)
+            assert await member.joined() == ALL
+            assert await member.leave() == 0
+            member.member_id = ""
+            assert await member.commit(0, 6) == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await member.commit(9, 6) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await committed(client, 0) == (-1, "", 0)
+
+    asyncio.run(run())
+
+
 def test_a_static_member_that_comes_back_takes_its_place_and_the_earlier_one_is_fenced(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_gateways(tmp_path) as (first, second):

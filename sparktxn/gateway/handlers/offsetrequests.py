@@ -58,6 +58,8 @@ def _committed(broker: Broker, request: Request) -> dict[TopicPartitionKey, int]
                 offsets.append(offset)
         if not body.group_id and generation >= 0:
             return dict.fromkeys(codes, _INVALID_GROUP_ID)
+        if generation >= 0 and not body.member_id:
+            return {where: code or int(ErrorCode.UNKNOWN_MEMBER_ID) for where, code in codes.items()}
         if offsets:
             _commit(broker, body, generation, tuple(offsets))
     except KafkaException as error:

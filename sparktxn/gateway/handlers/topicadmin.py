@@ -29,13 +29,11 @@ async def create_topics(broker: Broker, request: Request) -> Answer:
     body = request.body
     twice = given_twice("topic", (topic.name for topic in body.topics))
     topics = []
-    for topic in body.topics:
-        outcome = twice.get(topic.name)
+    for name, topic in {topic.name: topic for topic in body.topics}.items():
+        outcome = twice.get(name)
         if outcome is None:
             outcome = await broker.calls.run(_create, broker, topic, body.validate_only)
-        topics.append(
-            {"name": topic.name, "topic_id": _NO_ID, "configs": None, **outcome.said, **(outcome.result or {})}
-        )
+        topics.append({"name": name, "topic_id": _NO_ID, "configs": None, **outcome.said, **(outcome.result or {})})
     return {"topics": topics}
 
 
@@ -88,10 +86,10 @@ async def delete_topics(broker: Broker, request: Request) -> Answer:
 def _deleted(broker: Broker, asked: Sequence[tuple[str | None, uuid.UUID]]) -> list[dict[str, Any]]:
     broker.log.refresh(max_age_s=0.01)
     by_id = {topic_uuid(broker, topic.topic_id): topic.name for topic in broker.log.topics()}
-    names = [by_id.get(topic_id) if name is None else name for name, topic_id in asked]
-    twice = given_twice("topic", names)
+    names = {(given, topic_id): by_id.get(topic_id) if given is None else given for given, topic_id in asked}
+    twice = given_twice("topic", (names[each] for each in asked))
     answers = []
-    for (given, topic_id), name in zip(asked, names, strict=True):
+    for (given, topic_id), name in names.items():
         if given is not None and topic_id != _NO_ID:
             outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {given!r} has an id, too: expected one of them")
         elif name is None:
@@ -114,11 +112,11 @@ async def create_partitions(broker: Broker, request: Request) -> Answer:
     body = request.body
     twice = given_twice("topic", (topic.name for topic in body.topics))
     results = []
-    for topic in body.topics:
-        outcome = twice.get(topic.name)
+    for name, topic in {topic.name: topic for topic in body.topics}.items():
+        outcome = twice.get(name)
         if outcome is None:
             outcome = await broker.calls.run(_grow, broker, topic, body.validate_only)
-        results.append({"name": topic.name, **outcome.said})
+        results.append({"name": name, **outcome.said})
     return {"results": results}
 
 

@@ -62,7 +62,6 @@ LISTED: Final[dict[str, tuple[str, ...]]] = {
         "records_of_an_unknown_partition_are_deleted",
         "records_without_a_key_use_all_partitions",
         "reports_have_headers",
-        "settings_of_a_broker",
         "settings_of_a_consumer_that_contradict",
         "settings_that_are_checked_for_debugging",
         "settings_that_are_none",

@@ -78,12 +78,9 @@ DIFFERING: Final[Mapping[str, str]] = {
     "records_of_an_open_transaction_without_a_flush": _IN_MEMORY,
     "a_transaction_that_takes_too_long": _READ_AT_ONCE,
     "offsets_are_listed_under_an_open_transaction": _IN_MEMORY,
-    "one_topic_twice_in_a_call": "the topic is answered once, which librdkafka takes for a damaged answer",
-    "a_member_that_was_away_commits": "ILLEGAL_GENERATION in place of UNKNOWN_MEMBER_ID; clients join anew for both",
-    "settings_of_a_broker": "a gateway does not list its settings",
     "operations_that_are_authorized": "there are no ACLs, and no operations are named",
     "passwords_of_users": "users are in the gateway's file, which administrators cannot read",
-    "a_group_that_its_members_have_left_is_listed": "it counts as one of offsets only",
+    "a_group_that_its_members_have_left_is_listed": "the log keeps its offsets only, and not whether it had members",
 }
 """Of the program of cases with confluent-kafka; topics are not created by their names."""
 
