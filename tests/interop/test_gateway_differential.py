@@ -19,8 +19,8 @@ from tests.interop.peers import ROOT
 pytestmark = pytest.mark.interop
 
 PROGRAM_S = 400
-UNSTABLE = {"calls_without_time"}
-"""Which of two time-outs of the client comes first depends on the machine."""
+UNSTABLE = {"calls_without_time", "a_topic_that_does_not_exist_is_read"}
+"""Which of two time-outs of the client comes first, or whether an answer comes within 0.3 s, depends on the machine."""
 
 
 def verdicts(python: Path, address: str, out: Path) -> dict[str, Any]:
