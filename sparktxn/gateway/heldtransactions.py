@@ -200,24 +200,21 @@ class Transactions:
         return next_sequence(known.last_sequence, 1)
 
     def identify(
-        self, transactional_id: str, where: TopicIdPartition, producer: ProducerIdAndEpoch
+        self, transactional_id: str, topic: StageTopic, partition: int, identity: ProducerIdAndEpoch
     ) -> TransactionIdentity:
         """Return the transaction that is open, and takes records for a partition.
 
         Raises:
             CommandRefused: as `produce`, but for batches that are missing: the log knows these.
         """
-        with self._working(transactional_id, producer) as held:
-            self._check_added(held, where)
+        with self._working(transactional_id, identity) as held:
+            self._check_added(held, transactional_id, topic, partition)
             return held.open.identity()
 
-    def _check_added(self, held: _Held, where: TopicIdPartition) -> None:
+    def _check_added(self, held: _Held, transactional_id: str, topic: StageTopic, partition: int) -> None:
         self._check_usable(held)
-        if not held.is_open or where not in held.partitions:
-            raise CommandRefused(
-                ErrorCode.INVALID_TXN_STATE,
-                f"partition {where[1]} of topic {where[0]} was not added to the transaction",
-            )
+        if not held.is_open or (topic.topic_id, partition) not in held.partitions:
+            raise self._not_added(held, transactional_id, f"{topic.name!r} [{partition}]")
 
     async def produce(
         self, transactional_id: str | None, topic: StageTopic, partition: int, batch: ProducedBatch, calls: Calls
@@ -234,7 +231,7 @@ class Transactions:
         identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         where = (topic.topic_id, partition)
         with self._working(transactional_id, identity) as held:
-            self._check_added(held, where)
+            self._check_added(held, transactional_id, topic, partition)
             if _is_repeated(held, where, batch):
                 return
             buffer = held.topics.get(topic.topic_id)
@@ -265,9 +262,7 @@ class Transactions:
         with self._working(transactional_id, identity) as held:
             self._check_usable(held)
             if not held.is_open or group.group_id not in held.groups:
-                raise CommandRefused(
-                    ErrorCode.INVALID_TXN_STATE, f"group {group.group_id!r} was not added to the transaction"
-                )
+                raise self._not_added(held, transactional_id, f"group {group.group_id!r}")
             if member is not None:
                 held.open.add_offsets(member, {})
             for speaker, own in self._by_speaker(group, offsets):
@@ -316,6 +311,8 @@ class Transactions:
         self._check_usable(held)
         if not held.is_open:
             known = self._known(transactional_id, held.identity)
+            if known.status is TransactionStatus.ONGOING:
+                raise _lost(transactional_id)
             if known.status is not TransactionStatus.COMPLETE_COMMIT:
                 raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to commit")
             return
@@ -324,6 +321,12 @@ class Transactions:
         except CommandRefused as refused:
             raise self._failed(held, refused) from refused
         held.end()
+
+    def _not_added(self, held: _Held, transactional_id: str, what: str) -> CommandRefused:
+        """Return why a transaction takes nothing: it may be open, but elsewhere."""
+        if not held.is_open and self._known(transactional_id, held.identity).status is TransactionStatus.ONGOING:
+            return _lost(transactional_id)
+        return CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{what} was not added to the transaction")
 
     def _failed(self, held: _Held, refused: CommandRefused) -> CommandRefused:
         """Note that the transaction cannot be committed; say so with a code that asks the client to abort it."""
@@ -384,7 +387,7 @@ class Transactions:
             made = self._made(transactional_id, identity, number, known.timeout_ms)
             made.is_adopted = True
             if known.status is TransactionStatus.ONGOING:
-                made.failure = CommandRefused(_LOST, f"the transaction of {transactional_id!r} was opened elsewhere")
+                made.failure = _lost(transactional_id)
             held = self._hold(transactional_id, made, replaces=held)
         return held
 
@@ -435,6 +438,10 @@ class Transactions:
             before = self._held.pop(transactional_id, None)
         if before is not None:
             before.drop()
+
+
+def _lost(transactional_id: str) -> CommandRefused:
+    return CommandRefused(_LOST, f"the transaction of {transactional_id!r} was opened elsewhere")
 
 
 _BATCHES_KEPT: Final = 5

@@ -117,6 +117,45 @@ def test_a_transaction_that_another_gateway_has_begun_is_not_taken_for_the_next_
     at_two_gateways(tmp_path, case)
 
 
+def test_what_belongs_to_a_transaction_at_another_gateway_asks_for_an_abort(tmp_path):
+    """The second one knows the producer; a state that is not valid would end the client."""
+
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(second, b"before")
+        assert await end(second, TX, identity, committed=True) == 0
+        await begun(first, b"lost", sequence=1, identity=identity)
+        sent = batch([b"more"], identity, 2, transactional=True)
+        assert (await produce(second, "t", 0, sent, transactional_id=TX)).error_code.value == LOST
+        assert await offset_sent(second, identity) == LOST
+        assert await end(second, TX, identity, committed=True) == LOST
+        assert await end(second, TX, identity, committed=False) == 0
+        assert await read_all(first, "t") == [b"before"]
+
+    at_two_gateways(tmp_path, case)
+
+
+def test_an_offset_in_a_topic_that_was_made_at_another_gateway_is_in_no_unknown_one(tmp_path):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await begun(first, b"lost")
+        made = {"name": "u", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        (answer,) = (await first.call(19, 5, topics=[made], timeout=1000, validate_only=False)).topics
+        assert answer.error_code.value == 0
+        assert await offset_sent(second, identity, "u") == LOST
+
+    at_two_gateways(tmp_path, case)
+
+
+async def offset_sent(client: RawClient, identity: Any, topic: str = "t") -> int:
+    """Send an offset of a group in the transaction; return the code."""
+    part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": ""}
+    named = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch, "member_id": ""}
+    answer = await client.call(
+        28, 3, transactional_id=TX, group_id="g", **named, generation_id=-1, group_instance_id=None,
+        topics=[{"name": topic, "partitions": [part]}],
+    )  # fmt: skip
+    return int(answer.topics[0].partitions[0].error_code.value)
+
+
 def test_offsets_of_a_transaction_that_another_gateway_has_begun_are_not_taken(tmp_path):
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await begun(second, b"before")

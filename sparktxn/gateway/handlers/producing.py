@@ -66,8 +66,7 @@ async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[d
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         if batch.is_transactional and broker.settings.stores_transactions:
-            where = (topic.topic_id, part.index)
-            named = (body.transactional_id or "", where, identity)
+            named = (body.transactional_id or "", topic, part.index, identity)
             transaction = await broker.calls.run(broker.transactions.identify, *named)
         elif batch.is_transactional:
             await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
