@@ -22,11 +22,15 @@ __all__ = ["ClassicGroups", "Joined"]
 
 
 class Joined(NamedTuple):
-    """What the log says of a member that has joined: `waits` if others still hold partitions that it is to have."""
+    """What the log says of a member that has joined.
+
+    It `waits` if others still hold partitions that it is to have, and `is_idle` if it has none.
+    """
 
     member_id: str
     generation: int
     waits: bool
+    is_idle: bool
 
 
 class ClassicGroups:
@@ -65,8 +69,9 @@ class ClassicGroups:
         if state is None:
             raise unknown_member(group_id, member_id)
         member = self._members.serve(state)
-        member.note_joined(state.member_epoch, subscription.protocol)
-        return Joined(member_id, state.member_epoch, not state.revoking and len(state.assigned) < len(state.target))
+        member.note_joined(state.member_epoch, subscription.protocol, self._places(subscription.owned))
+        waits = not state.revoking and len(state.assigned) < len(state.target)
+        return Joined(member_id, state.member_epoch, waits, not state.assigned)
 
     def _rejoin(self, asked: Joining, subscription: Subscription, state: MemberState) -> list[Command]:
         """Return what a member that joins again asks of the log; nothing if it holds what it held."""
@@ -80,12 +85,7 @@ class ClassicGroups:
         commands: list[Command] = []
         given = tuple(place for place in places_of(state.revoking) if place not in owned)
         if given:
-            token = self._log.ids.token()
-            commands.append(
-                ReleasePartitions(
-                    token, state.group_id, state.member_id, state.member_epoch, state.changed_entry, given
-                )
-            )
+            commands.append(self._release(state, given))
         if state.topics != subscription.topics:
             token = self._log.ids.token()
             commands.append(
@@ -108,12 +108,27 @@ class ClassicGroups:
             raise CommandRefused(
                 INCONSISTENT_GROUP_PROTOCOL, f"member {member_id!r} has joined by {member.protocol!r}, not {protocol!r}"
             )
+        if member.generation == generation and member.answered is None:
+            state = self._without_unread(state, member.owned)
         if any(held.since_epoch > generation for held in state.assigned):
             raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed since: join again")
         member.note_answered(generation, frozenset(places_of(state.assigned)))
         names = self._log.topic_names()
         return frozenset(
             (names[topic_id], number) for topic_id, number in places_of(state.assigned) if topic_id in names
+        )
+
+    def _without_unread(self, state: MemberState, owned: frozenset[TopicIdPartition]) -> MemberState:
+        """Give back what others are to have since the join, and the member does not read: it need not join again."""
+        unread = tuple(place for place in places_of(state.revoking) if place not in owned)
+        if not unread:
+            return state
+        self._log.submit([self._release(state, unread)])
+        return self._roster.member(state.group_id, state.member_id, state.instance_id)
+
+    def _release(self, state: MemberState, places: tuple[TopicIdPartition, ...]) -> ReleasePartitions:
+        return ReleasePartitions(
+            self._log.ids.token(), state.group_id, state.member_id, state.member_epoch, state.changed_entry, places
         )
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str, generation: int) -> None:

@@ -27,23 +27,25 @@ _PENDING_MAX: Final = 100_000
 class Member:
     """A member that this gateway serves.
 
-    `generation` is the newest one that it knows. `answered` is what it was given to read in it: None in between.
-    `topics` and `pattern` are what a member of the newer protocol subscribes to.
+    `generation` is the newest one that it knows. `answered` is what it was given to read in it: None in between, while
+    it reads what it has `owned` as it joined. `topics` and `pattern` are what a member of the newer protocol subscribes
+    to.
     """
 
-    __slots__ = ("answered", "generation", "life", "pattern", "protocol", "topics")
+    __slots__ = ("answered", "generation", "life", "owned", "pattern", "protocol", "topics")
 
     def __init__(self, life: Life) -> None:
         self.life = life
         self.generation = -1
         self.protocol: str | None = None
         self.answered: frozenset[TopicIdPartition] | None = None
+        self.owned: frozenset[TopicIdPartition] = frozenset()
         self.topics: tuple[str, ...] = ()
         self.pattern = ""
 
-    def note_joined(self, generation: int, protocol: str) -> None:
+    def note_joined(self, generation: int, protocol: str, owned: frozenset[TopicIdPartition]) -> None:
         """Note the answer to a join: the member will ask what it is to read."""
-        self.generation, self.protocol, self.answered = generation, protocol, None
+        self.generation, self.protocol, self.answered, self.owned = generation, protocol, None, owned
 
     def note_answered(self, generation: int, partitions: frozenset[TopicIdPartition]) -> None:
         """Note what the member is given to read."""

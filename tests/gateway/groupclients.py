@@ -71,6 +71,7 @@ class Member:
         self.member_id = ""
         self.generation = -1
         self.session_ms = 30_000
+        self.rebalance_ms: int | None = None
         self.topics: tuple[str, ...] = ("t",)
 
     @property
@@ -99,7 +100,7 @@ class Member:
             version,
             group_id=GROUP,
             session_timeout=self.session_ms,
-            rebalance_timeout=self.session_ms,
+            rebalance_timeout=self.rebalance_ms or self.session_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=protocol_type,
@@ -167,7 +168,7 @@ class LedMember(Member):
             version,
             group_id=GROUP,
             session_timeout=self.session_ms,
-            rebalance_timeout=self.session_ms,
+            rebalance_timeout=self.rebalance_ms or self.session_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=self.protocol_type,

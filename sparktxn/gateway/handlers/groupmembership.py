@@ -18,7 +18,7 @@ from sparktxn.process.events import log_event
 __all__ = ["heartbeat", "join_group", "leave_group", "sync_group"]
 
 _WAIT_S_MAX: Final = 5.0
-"""How long a join waits for partitions that others are to give back: they are asked at their next heartbeat."""
+"""How long a member that has partitions waits for those that others are to give back, at their next heartbeat."""
 _SYNC_S_MAX: Final = 30.0
 _SESSION_PARTS: Final = 3
 _NEEDS_ID_FROM_VERSION: Final = 4
@@ -72,13 +72,21 @@ def _subscription(body: Any) -> Subscription | None:
 
 
 async def _joined(broker: Broker, asked: Joining, subscription: Subscription) -> Answer:
-    """Have the log divide the partitions; wait for what others are about to give back: then one rebalance is enough."""
+    """Have the log divide the partitions; wait for what others are about to give back: then one rebalance is enough.
+
+    A member that would have nothing to read waits as long as at a broker: it loses nothing by it.
+    """
+    clock = broker.log.clock
     joined = await broker.calls.run(broker.groups.join, asked, subscription)
-    patience = Deadline(broker.log.clock, min(_WAIT_S_MAX, asked.session_timeout_ms / 1000 / _SESSION_PARTS))
-    while joined.waits and (remaining_s := patience.remaining_s()):
+    shown_s = asked.session_timeout_ms / 1000 / _SESSION_PARTS
+    idle, busy = Deadline(clock, asked.rebalance_timeout_ms / 1000), Deadline(clock, min(_WAIT_S_MAX, shown_s))
+    while joined.waits and not broker.log_end.has_ended:
+        remaining_s = (idle if joined.is_idle else busy).remaining_s() or 0.0
+        if remaining_s <= 0:
+            break
         entry = broker.log.entry
         broker.log_end.note(entry)
-        await broker.log_end.wait_beyond(entry, remaining_s)
+        await broker.log_end.wait_beyond(entry, min(remaining_s, shown_s))
         joined = await broker.calls.run(broker.groups.joined, asked.group_id, joined.member_id, subscription)
     return {
         "error_code": 0,
@@ -106,11 +114,18 @@ async def _joined_with_others(broker: Broker, asked: Joining, body: Any) -> Answ
             return _answer_of(gathering.generation, member_id)
         if gathering.epoch != epoch:
             epoch, patience = gathering.epoch, Deadline(clock, gathering.timeout_s)
+        _check_serves(broker)
         remaining_s = patience.remaining_s() or 0.0
         if remaining_s <= 0:
             await broker.calls.run(groups.drop_missing, asked.group_id, gathering.epoch)
             continue
         await broker.log_end.wait_beyond(entry, min(remaining_s, shown_s))
+
+
+def _check_serves(broker: Broker) -> None:
+    """Send a client that would have to wait to another gateway, as this one ends."""
+    if broker.log_end.has_ended:
+        raise CommandRefused(ErrorCode.NOT_COORDINATOR, "this gateway ends: go on at another one")
 
 
 def _answer_of(generation: Generation, member_id: str) -> Answer:
@@ -180,6 +195,7 @@ async def _assigned_by_leader(broker: Broker, body: Any) -> bytes:
         assignment = await broker.calls.run(broker.led_groups.sync, *asked)
         if assignment is not None:
             return assignment
+        _check_serves(broker)
         remaining_s = patience.remaining_s() or 0.0
         if remaining_s <= 0:
             raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the leader has assigned nothing: join again")
