@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from sparktxn.errors import StoreError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
 from sparktxn.gateway.security.access import Access
@@ -66,6 +67,8 @@ class Connection:
         except MalformedRequest as error:
             self._broker.figures.note_refused("malformed")
             log_event("gateway_request_malformed", peer=self._writer.get_extra_info("peername"), error=error)
+        except StoreError as error:
+            self._note_unanswered(error)
         except Exception:  # noqa: BLE001 - logged with its trace; no other client is to suffer
             log_event("gateway_request_failed", peer=self._writer.get_extra_info("peername"), exc_info=True)
         finally:
@@ -75,6 +78,10 @@ class Connection:
                 await self._answers.put(None)
                 await answering
             self._writer.close()
+
+    def _note_unanswered(self, error: StoreError) -> None:
+        """Note a request whose answer has no place for a code: its client is left, connects again, and asks again."""
+        log_event("gateway_request_unanswered", peer=self._writer.get_extra_info("peername"), error=error)
 
     def drain(self) -> None:
         """Take no more than what has arrived, and end once that is answered."""
@@ -120,6 +127,10 @@ class Connection:
                 if answer is not None and is_connected:
                     version = request.version if request.body is not None else 0
                     frame = encode_response(request.key, version, request.correlation_id, answer)
+            except StoreError as error:
+                self._note_unanswered(error)
+                is_connected = False
+                self._writer.close()
             except Exception:  # noqa: BLE001 - as above; the answers behind it would be taken for others
                 log_event("gateway_request_failed", peer=self._writer.get_extra_info("peername"), exc_info=True)
                 is_connected = False

@@ -54,6 +54,9 @@ EVENTS: Final[dict[str, Event]] = {
     "gateway_poll_failed": Event(WARNING, "the gateway cannot read the end of the log: %(error)s"),
     "gateway_request_failed": Event(ERROR, "the gateway has failed at a request of a client at %(peer)s"),
     "gateway_request_malformed": Event(WARNING, "a client at %(peer)s has sent what is no request: %(error)s"),
+    "gateway_request_unanswered": Event(
+        WARNING, "the gateway could not answer a request of a client at %(peer)s, which may ask again: %(error)s"
+    ),
     "group_command_failed": Event(DEBUG, "a command of group %(group_id)s failed: %(error)s"),
     "half_check_round_failed": Event(ERROR, "a round of checks has failed"),
     "half_checker_failed": Event(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from kio.schema.errors import ErrorCode
 
+from sparktxn.errors import StoreUnavailable
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
 from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
 from sparktxn.gateway.security.access import OPEN
 from sparktxn.store import Store
+from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, raw_client
 from tests.gateway.processes import gateway, new_store
 from tests.gateway.wire import Wire
 
@@ -85,3 +89,25 @@ def test_the_options_set_the_limits(tmp_path: Path) -> None:
         with Wire(found.address) as second, Wire(found.address) as third:
             assert second.ask("list_groups", 5).error_code is ErrorCode.none
             assert third.is_closed()
+
+
+def test_a_store_that_does_not_answer_ends_a_connection_without_an_error_of_the_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def case(served: Gateway, client: RawClient) -> None:
+        def silent(_: object) -> None:
+            raise StoreUnavailable("the store does not answer")
+
+        asked = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "topics", silent)
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.call(3, 9, **asked, include_cluster_authorized_operations=False)
+        async with raw_client(served) as again:
+            found = await again.call(3, 9, **asked, include_cluster_authorized_operations=False)
+            assert [topic.name for topic in found.topics] == ["t"]
+
+    with caplog.at_level(logging.WARNING, "sparktxn"):
+        at_a_gateway(tmp_path, case)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the store does not answer" in caplog.text
