@@ -11,11 +11,11 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -25,14 +25,17 @@ from sparktxn import Consumer
 from sparktxn import TopicPartition as NativePartition
 from sparktxn.gateway.gatewayserver import serve
 from sparktxn.store import Store
+from tests.servers import HOST, free_ports
 
-HOST = "127.0.0.1"
 INPUT, OUTPUT, GROUP = "input", "output", "copiers"
 PARTITIONS = 2
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["sparktxn.gateway.gatewayserver", "tests.crash.gateway_workload"])
 CLIENT_ERRORS = (KafkaError, OSError, asyncio.TimeoutError, AssertionError, ValueError, KeyError)
 CALL_S = 20.0
+START_S = 120.0
+STUCK_S = 600.0
+BLOWS_AT_ONCE = 0.25
 
 
 def _serve(uri: str, options: dict[str, str], port: int, peers: str) -> None:
@@ -46,16 +49,27 @@ class Gateways:
     def __init__(self, uri: str, options: dict[str, str], count: int) -> None:
         self._uri = uri
         self._options = options
-        with contextmanager(_free_ports)(count) as ports:
-            self.addresses = [f"{HOST}:{port}" for port in ports]
+        self._ports = free_ports(count)
+        self.addresses = [f"{HOST}:{port}" for port in self._ports]
         self._processes: list[Any] = [self._started(number) for number in range(count)]
 
     def _started(self, number: int) -> Any:
-        port = int(self.addresses[number].rpartition(":")[2])
-        arguments = (self._uri, self._options, port, ",".join(self.addresses))
+        arguments = (self._uri, self._options, self._ports[number], ",".join(self.addresses))
         process = FORKED.Process(target=_serve, args=arguments)
         process.start()
         return process
+
+    async def listening(self, number: int) -> None:
+        """Return once a gateway takes clients: a blow to one that is still starting would show nothing."""
+        async with asyncio.timeout(START_S):
+            while True:
+                exit_code = self._processes[number].exitcode
+                assert exit_code is None, f"a gateway has ended by itself, with {exit_code}"
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection(HOST, self._ports[number])
+                    writer.close()
+                    return
+                await asyncio.sleep(0.02)
 
     def signal(self, number: int, signal_number: int) -> None:
         """Send a signal to one; after SIGKILL another one takes its port."""
@@ -74,22 +88,6 @@ class Gateways:
             assert process.exitcode == 0, f"a gateway has ended with {process.exitcode}"
 
 
-def _free_ports(count: int) -> Iterator[list[int]]:
-    with contextmanager(_bound)(count) as found:
-        yield found
-
-
-def _bound(count: int) -> Iterator[list[int]]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        yield [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 @dataclass
 class Told:
     """The answers that clients got: values by outcome, and the values of each transaction."""
@@ -99,6 +97,10 @@ class Told:
     transactions: list[list[bytes]] = field(default_factory=list)
     copies: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+
+    def done(self) -> int:
+        """Return how much clients have done."""
+        return len(self.stored) + self.copies
 
     def note(self, error: BaseException) -> None:
         """Count an error that a client has raised."""
@@ -124,11 +126,16 @@ class Workload:
                 await asyncio.sleep(0.1)
 
     async def write(self, name: str) -> None:
-        """Write numbered records outside transactions, each batch once the one before it is answered."""
+        """Write numbered records outside transactions, each batch once the one before it is answered.
+
+        Each producer has a name: what one was not answered may be stored after records of the next one.
+        """
         number = 0
+        producers = count()
 
         async def work() -> None:
             nonlocal number
+            author = f"{name}.{next(producers)}".encode()
             producer = AIOKafkaProducer(
                 bootstrap_servers=self.addresses, enable_idempotence=True, request_timeout_ms=5_000
             )
@@ -136,7 +143,7 @@ class Workload:
                 await producer.start()
             try:
                 while not self.ending:
-                    values = [b"%s/%06d" % (name.encode(), number + place) for place in range(5)]
+                    values = [b"%s/%06d" % (author, number + place) for place in range(5)]
                     number += len(values)
                     async with asyncio.timeout(CALL_S):
                         sent = [
@@ -170,8 +177,11 @@ class Workload:
                     self.told.transactions.append(values)
                     async with asyncio.timeout(CALL_S):
                         await producer.begin_transaction()
-                        for place, value in enumerate(values):
+                        sent = [
                             await producer.send(INPUT, value, partition=place % PARTITIONS)
+                            for place, value in enumerate(values)
+                        ]
+                        await _all_taken(sent)
                         if draw.random() < 0.2:
                             await producer.abort_transaction()
                             self.told.refused.update(values)
@@ -222,13 +232,22 @@ class Workload:
         if not found:
             return
         await producer.begin_transaction()
-        for partition, messages in found.items():
-            for message in messages:
-                await producer.send(OUTPUT, message.value, partition=partition.partition)
+        sent = [
+            await producer.send(OUTPUT, message.value, partition=partition.partition)
+            for partition, messages in found.items()
+            for message in messages
+        ]
+        await _all_taken(sent)
         ends = {partition: messages[-1].offset + 1 for partition, messages in found.items()}
         await producer.send_offsets_to_transaction(ends, GROUP)
         await producer.commit_transaction()
         self.told.copies += sum(map(len, found.values()))
+
+
+async def _all_taken(sent: list[Awaitable[Any]]) -> None:
+    """Raise the error of a record that was not taken: aiokafka commits without those that it has given up."""
+    for outcome in sent:
+        await outcome
 
 
 async def _stopped(client: Any) -> None:
@@ -293,20 +312,34 @@ class Blows:
     pause_s: float = 1.0
 
 
-async def strike(gateways: Gateways, blows: Blows, seed: int) -> None:
-    """Kill and pause gateways at random moments."""
+async def strike(gateways: Gateways, blows: Blows, seed: int, done: Callable[[], int]) -> None:
+    """Kill and pause gateways that serve, at random moments: most once clients have `done` more, some at once."""
     draw = random.Random(seed)
     all_ = ["kill"] * blows.kills + ["pause"] * blows.pauses
     draw.shuffle(all_)
+    before = -1
     for blow in all_:
+        if draw.random() >= BLOWS_AT_ONCE:
+            await _gone_on(done, before)
         await asyncio.sleep(draw.uniform(0, 2 * blows.gap_s))
         number = draw.randrange(len(gateways.addresses))
+        await gateways.listening(number)
         if blow == "kill":
             gateways.signal(number, signal.SIGKILL)
         else:
             gateways.signal(number, signal.SIGSTOP)
             await asyncio.sleep(draw.uniform(0, 2 * blows.pause_s))
             gateways.signal(number, signal.SIGCONT)
+        before = done()
+
+
+async def _gone_on(done: Callable[[], int], before: int) -> None:
+    try:
+        async with asyncio.timeout(STUCK_S):
+            while done() <= before:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"no client has done anything for {STUCK_S} s") from None
 
 
 async def run(gateways: Gateways, blows: Blows, seed: int, drained: Callable[[], bool], drain_s: float) -> Told:
@@ -317,7 +350,7 @@ async def run(gateways: Gateways, blows: Blows, seed: int, drained: Callable[[],
     draining = Workload(gateways.addresses, seed)
     draining.told = workload.told
     copiers = [asyncio.create_task(draining.copy(number)) for number in range(PARTITIONS)]
-    await strike(gateways, blows, seed)
+    await strike(gateways, blows, seed, workload.told.done)
     await asyncio.sleep(1)
     workload.ending = True
     await asyncio.gather(*writers)

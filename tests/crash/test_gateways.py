@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.crash.gateway_workload import (
     committed_values,
     run,
 )
+from tests.servers import S3Server
 
 pytestmark = pytest.mark.crash
 
@@ -55,4 +57,13 @@ def test_a_few_kills_and_pauses(tmp_path: Path, seed: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", range(3))
 def test_many_kills_and_pauses(tmp_path: Path, seed: int, number: int) -> None:
-    behind_gateways(str(tmp_path / "store"), {}, seed + number, Blows(kills=200, pauses=10, gap_s=0.35), 120)
+    behind_gateways(str(tmp_path / "store"), {}, seed + number, Blows(kills=200, pauses=10, gap_s=0.15), 120)
+
+
+@pytest.mark.nightly
+@pytest.mark.moto
+def test_many_kills_and_pauses_on_moto(moto_server: S3Server, seed: int) -> None:
+    bucket = f"gateways-{uuid4().hex[:12]}"
+    moto_server.create_bucket(bucket)
+    uri, options = moto_server.uri(bucket, "store"), dict(moto_server.options)
+    behind_gateways(uri, options, seed, Blows(kills=40, pauses=4, gap_s=0.35), 240)
