@@ -157,3 +157,34 @@ def test_a_sender_asks_for_its_topic_while_another_thread_writes() -> None:
             ask.start()
             ask.join(60)
             assert [type(one) for one in found] == [TopicState, StoreState]
+
+
+def test_callers_whose_lists_are_done_are_woken_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found with 50 clients of a gateway: 40 that were woken at once took a fifth of its time from each other."""
+    monkeypatch.setattr("sparktxn.log.write.queue._WAIT_S", 60.0)
+    turns, done = Turns(), threading.Event()
+    waits, entered, leave = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)
+
+    def is_done() -> bool:
+        found = done.is_set()
+        waits.release()
+        return found
+
+    def wait() -> None:
+        with turns.turn(is_done):
+            entered.release()
+            leave.acquire()
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    with turns.turn(lambda: False):
+        for thread in threads:
+            thread.start()
+            assert waits.acquire(timeout=60)
+        done.set()
+    for _ in threads:
+        assert entered.acquire(timeout=60)
+        assert not entered.acquire(timeout=0.05), "two were woken at a time"
+        leave.release()
+    for thread in threads:
+        thread.join()
+    assert is_free(turns)

@@ -382,13 +382,16 @@ class Turns:
     miss that entry.
 
     It is no lock: a caller that has waited for a second goes on as if it had the turn. A caller that gives its turn
-    back wakes those whose lists are done, and one more, which gets the turn. The others sleep on.
+    back wakes one more, which gets the turn, and the first of those whose lists are done. Each of these wakes the next
+    one as it leaves. Dozens that were woken at once would only wait for the interpreter's lock, and each asks for that
+    again and again. The others sleep on.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._writer: _Waiting | None = None
         self._waiting: deque[_Waiting] = deque()
+        self._answered: deque[_Waiting] = deque()
 
     @contextmanager
     def turn(self, is_done: Callable[[], bool]) -> Iterator[None]:
@@ -416,19 +419,24 @@ class Turns:
 
     def _leave(self, own: _Waiting) -> None:
         with self._lock:
-            if own in self._waiting:
-                self._waiting.remove(own)
-            if self._writer is not own:
-                return
-            waiting, self._waiting, self._writer = self._waiting, deque(), None
-            for other in waiting:
-                if other.is_done():
-                    other.woken.release()
-                elif self._writer is None:
-                    self._writer = other
-                    other.woken.release()
-                else:
-                    self._waiting.append(other)
+            for sleeping in (self._waiting, self._answered):
+                if own in sleeping:
+                    sleeping.remove(own)
+            if self._writer is own:
+                self._pass_on()
+            if self._answered:
+                self._answered.popleft().woken.release()
+
+    def _pass_on(self) -> None:
+        waiting, self._waiting, self._writer = self._waiting, deque(), None
+        for other in waiting:
+            if other.is_done():
+                self._answered.append(other)
+            elif self._writer is None:
+                self._writer = other
+                other.woken.release()
+            else:
+                self._waiting.append(other)
 
 
 class _Waiting:
