@@ -96,14 +96,15 @@ def test_the_console_reads_what_it_has_written_and_its_group_has_no_lag(
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_a_topic_compresses_is_read(tool: Tool, served: Gateway, folder: Path, compression: str) -> None:
     """Java's client reads no frame of LZ4 whose blocks refer to each other; so there are several blocks."""
-    topic = made(tool, f"compressed-{compression}")
-    tool("ConfigCommand", "--alter", "--topic", topic, "--add-config", f"compression.type={compression}")
+    topic = f"compressed-{compression}"
+    words = ("--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1")
+    tool("TopicCommand", *words, "--config", f"compression.type={compression}")
     lines = [f"{number} " + "x" * 200 for number in range(2_000)]
     with Producer({"bootstrap.servers": str(folder / "store")}) as producer:
         for line in lines:
             producer.produce(topic, line)
-    words = ("--topic", topic, "--from-beginning", "--max-messages", str(len(lines)))
-    assert tool("consumer.ConsoleConsumer", *words).splitlines() == lines
+    read = ("--topic", topic, "--from-beginning", "--max-messages", str(len(lines)))
+    assert tool("consumer.ConsoleConsumer", *read).splitlines() == lines
 
 
 def test_verifiable_clients_agree(tool: Tool) -> None:
