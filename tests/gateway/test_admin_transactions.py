@@ -108,6 +108,47 @@ def test_an_open_transaction_is_found_and_aborted_in_all_partitions(wire: Wire, 
     assert abort(wire, producer, 0) == [ErrorCode.invalid_txn_state]
 
 
+def test_a_transaction_without_records_in_the_store_is_found_and_aborted(
+    wire: Wire, served: Gateway, name: str
+) -> None:
+    """Two of them have other numbers, which stay; so an abort ends the one that was seen."""
+    known = {each: begun(wire, each) for each in (name, f"{name}-other")}
+    (partition,) = producers_of(wire, 1)
+    found = {each.producer_id: each for each in partition.active_producers}
+    starts = {each: found[known[each].producer_id].current_txn_start_offset for each in known}
+    assert min(starts.values()) >= 2**62
+    assert len(set(starts.values())) == 2
+    producer = found[known[name].producer_id]
+    assert abort(wire, producer, 1, committed=True) == [ErrorCode.invalid_request]
+    assert abort(wire, producer, 1, producer_epoch=producer.producer_epoch + 1) == [ErrorCode.invalid_producer_epoch]
+    assert abort(wire, producer, 0) == [ErrorCode.invalid_txn_state], "it has not registered this one"
+    with Producer({"bootstrap.servers": served.store}) as other:
+        other.produce("orders", "more", partition=1)
+    (again,) = producers_of(wire, 1)
+    now = {each.producer_id: each.current_txn_start_offset for each in again.active_producers}
+    assert {each: now[known[each].producer_id] for each in known} == starts
+    assert abort(wire, producer, 1) == [ErrorCode.none]
+    assert abort(wire, producer, 1) == [ErrorCode.invalid_txn_state]
+    assert (listed(wire)[name], listed(wire)[f"{name}-other"]) == ("CompleteAbort", "Ongoing")
+
+
+def begun(wire: Wire, name: str) -> Any:
+    answer = wire.ask(
+        "init_producer_id", 4, transactional_id=name, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
+    )
+    added = wire.ask(
+        "add_partitions_to_txn",
+        3,
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=answer.producer_id,
+        v3_and_below_producer_epoch=answer.producer_epoch,
+        v3_and_below_topics=[{"name": "orders", "partitions": [1]}],
+    )
+    (topic,) = added.results_by_topic_v3_and_below
+    assert [each.partition_error_code for each in topic.results_by_partition] == [ErrorCode.none]
+    return answer
+
+
 def test_producers_of_what_does_not_exist_are_refused(wire: Wire) -> None:
     assert [each.error_code for each in producers_of(wire, 0, 9)] == [
         ErrorCode.none,

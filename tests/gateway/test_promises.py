@@ -137,7 +137,9 @@ def test_an_administrator_ends_what_is_in_a_gateways_memory(tmp_path: Path) -> N
         begin(wire, "shop", known)
         asked = [{"name": "orders", "partition_indexes": [0]}]
         (topic,) = admin.ask("describe_producers", 0, topics=asked).topics
-        assert [part.active_producers for part in topic.partitions] == [()], "it has no first offset yet"
+        assert [each.producer_id for part in topic.partitions for each in part.active_producers] == [
+            known["producer_id"]
+        ]
         identity(admin, "shop")  # as forceTerminateTransaction does
         assert end(wire, "shop", known, committed=True) is ErrorCode.producer_fenced
         (state,) = admin.ask("describe_transactions", 0, transactional_ids=["shop"]).transaction_states

@@ -17,6 +17,8 @@ from sparktxn.gateway.security.users import user_lines
 from sparktxn.process.clock import RandomIds
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import Gateway, gateway, new_store
+from tests.gateway.test_admin_transactions import begun
+from tests.gateway.wire import Wire
 from tests.interop import brokerjars
 from tests.interop.kafkatools import Jar, fetch_jars, java
 
@@ -123,6 +125,17 @@ def test_an_open_transaction_is_found_and_aborted(tool: Tool, served: Gateway) -
     tool(TRANSACTIONS, "abort", *where, "--start-offset", start_offset)
     assert "CompleteAbort" in tool(TRANSACTIONS, "list")
     producer.close()
+
+
+def test_a_transaction_in_a_gateways_memory_is_found_and_aborted(tool: Tool, served: Gateway) -> None:
+    with Wire(served.address) as wire:
+        begun(wire, "unstored")
+        where = ("--topic", "orders", "--partition", "1")
+        rows = [line.split() for line in tool(TRANSACTIONS, "describe-producers", *where).splitlines()[1:]]
+        (start_offset,) = [row[-1] for row in rows if row[-1] != "None"]
+        tool(TRANSACTIONS, "abort", *where, "--start-offset", start_offset)
+        assert "CompleteAbort" in tool(TRANSACTIONS, "describe", "--transactional-id", "unstored")
+        assert "unstored" not in tool(TRANSACTIONS, "find-hanging", *where)
 
 
 def test_a_transaction_is_terminated_by_its_id(tool: Tool, served: Gateway) -> None:

@@ -7,9 +7,11 @@ from operator import attrgetter
 from typing import Any, Final
 
 from sparktxn.admin import AbortTransactionSpec, TopicPartition, TransactionDescription, TransactionState
-from sparktxn.errors import ErrorCode
+from sparktxn.admin.transactions import abort_ongoing
+from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
+from sparktxn.gateway.unstoredtransactions import Unstored, unstored_transactions
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = ["describe_producers", "describe_transactions", "list_transactions", "write_txn_markers"]
@@ -92,13 +94,16 @@ def _in_words(outcome: Outcome) -> dict[str, Any]:
 
 
 async def describe_producers(broker: Broker, request: Request) -> Answer:
-    """Return the producers of partitions, with where an open transaction of each begins."""
+    """Return the producers of partitions, with where an open transaction of each begins.
+
+    One that has no records in a partition yet has a number in place of that: see `unstoredtransactions`.
+    """
     topics = []
     for topic in request.body.topics:
         partitions = []
         for number in topic.partition_indexes:
             outcome = await broker.calls.run(_producers, broker, topic.name, number)
-            producers = [] if outcome.code else [_producer(each) for each in outcome.result.active_producers]
+            producers = [] if outcome.code else outcome.result
             partitions.append({"partition_index": number, **outcome.said, "active_producers": producers})
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
@@ -109,7 +114,30 @@ def _producers(broker: Broker, topic: str, partition: int) -> Outcome:
         (future,) = broker.admin.describe_producers([TopicPartition(topic, partition)]).values()
     except (TypeError, ValueError) as error:
         return of_error(error)
-    return of_future(future)
+    outcome = of_future(future)
+    if outcome.code:
+        return outcome
+    found = {each.producer_id: _producer(each) for each in outcome.result.active_producers}
+    for unstored in _unstored(broker, topic, partition):
+        state = unstored.state
+        known = {
+            "last_sequence": -1,
+            "last_timestamp": state.start_timestamp_ms,
+            "coordinator_epoch": -1,
+            **found.get(state.producer_id, {}),
+        }
+        found[state.producer_id] = {
+            **known,
+            "producer_id": state.producer_id,
+            "producer_epoch": state.producer_epoch,
+            "current_txn_start_offset": unstored.start_offset,
+        }
+    return Outcome(0, None, [found[producer_id] for producer_id in sorted(found)])
+
+
+def _unstored(broker: Broker, topic: str, partition: int) -> list[Unstored]:
+    known = broker.log.topic(topic)
+    return [] if known is None else unstored_transactions(broker.log, (known.topic_id, partition))
 
 
 def _producer(found: Any) -> dict[str, Any]:
@@ -153,6 +181,23 @@ def _end(broker: Broker, marker: Any, topic: str, partition: int) -> Outcome:
         spec = AbortTransactionSpec(
             TopicPartition(topic, partition), marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         )
-        return of_future(broker.admin.abort_transaction(spec))
-    except (TypeError, ValueError) as error:
+        outcome = of_future(broker.admin.abort_transaction(spec))
+        if outcome.code == ErrorCode.INVALID_TXN_STATE:
+            return _end_unstored(broker, spec) or outcome
+    except (KafkaException, TypeError, ValueError) as error:
         return of_error(error)
+    return outcome
+
+
+def _end_unstored(broker: Broker, spec: AbortTransactionSpec) -> Outcome | None:
+    """Abort the open transaction of a producer that has no records in a partition yet; None if there is none."""
+    where = spec.topic_partition
+    for unstored in _unstored(broker, where.topic, where.partition):
+        state = unstored.state
+        if state.producer_id == spec.producer_id:
+            if state.producer_epoch != spec.producer_epoch:
+                reason = f"producer {spec.producer_id} has epoch {state.producer_epoch}, not {spec.producer_epoch}"
+                return refused(ErrorCode.INVALID_PRODUCER_EPOCH, reason)
+            abort_ongoing(broker.log, state)
+            return DONE
+    return None
