@@ -240,8 +240,37 @@ class Transactions:
             held.buffers.add_table(buffer.partitions[partition], batch.records)
             held.memory.add(batch.records.nbytes)
             if self._memory.is_above:
+                self._drop_ended()
+            if self._memory.is_above:
                 held.open.upload()
                 held.memory.clear()
+
+    def _drop_ended(self) -> None:
+        """Drop the records of transactions that have ended without their client, which nothing else would do.
+
+        One on which a request works is left for the next time.
+        """
+        with self._lock:
+            others = [(name, held) for name, held in self._held.items() if held.is_open]
+        for transactional_id, held in others:
+            if held.lock.acquire(blocking=False):
+                try:
+                    if held.is_open and not self._is_ongoing(transactional_id, held):
+                        self._forget(transactional_id, held)
+                finally:
+                    held.lock.release()
+
+    def _is_ongoing(self, transactional_id: str, held: _Held) -> bool:
+        with self._log.known() as state:
+            known = state.transaction(transactional_id)
+        if known is None or known.status is not TransactionStatus.ONGOING:
+            return False
+        named = held.open.identity()
+        return (known.producer_id, known.producer_epoch, known.transaction) == (
+            named.producer_id,
+            named.producer_epoch,
+            named.transaction,
+        )
 
     def add_offsets(
         self,
@@ -433,11 +462,13 @@ class Transactions:
             before.drop()
         return held
 
-    def _forget(self, transactional_id: str) -> None:
+    def _forget(self, transactional_id: str, expected: _Held | None = None) -> None:
         with self._lock:
-            before = self._held.pop(transactional_id, None)
-        if before is not None:
-            before.drop()
+            before = self._held.get(transactional_id)
+            if before is None or expected not in (None, before):
+                return
+            del self._held[transactional_id]
+        before.drop()
 
 
 def _lost(transactional_id: str) -> CommandRefused:

@@ -312,3 +312,22 @@ def test_records_of_many_open_transactions_leave_the_memory_early(tmp_path):
         assert [value for value in values if value and len(value) == 1] == [b"0", b"1", b"2", b"3"] * 2
 
     at_two_gateways(tmp_path, case, transactions_bytes_max=100_000)
+
+
+def test_records_of_a_transaction_that_ended_without_its_client_leave_the_memory(tmp_path):
+    """Else they would count without end, and the batches of all others be uploaded one by one."""
+
+    async def case(first: RawClient, second: RawClient) -> None:
+        await begun(first, b"x" * 60_000)
+        await init_producer(second, TX)  # it fences the client, which never comes back, and aborts what it had open
+        for name, count in (("a", 1), ("b", 2)):
+            identity = await init_producer(first, name)
+            assert await add_partition(first, name, identity, "t", 1) == 0
+            for sequence in range(count):
+                sent = batch([b"y" * 20_000], identity, sequence, transactional=True)
+                assert (await produce(first, "t", 1, sent, transactional_id=name)).error_code.value == 0
+        assert not list(tmp_path.glob("store/**/*.parquet"))
+        assert await end(first, "b", identity, committed=True) == 0
+        assert await read_all(second, "t", 1) == [b"y" * 20_000] * 2
+
+    at_two_gateways(tmp_path, case, transactions_bytes_max=100_000)
