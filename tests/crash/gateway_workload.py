@@ -12,7 +12,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,6 +24,7 @@ from aiokafka.errors import KafkaError
 from sparktxn import Consumer
 from sparktxn import TopicPartition as NativePartition
 from sparktxn.gateway.gatewayserver import serve
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.store import Store
 from tests.servers import HOST, free_ports
 
@@ -38,15 +39,17 @@ STUCK_S = 600.0
 BLOWS_AT_ONCE = 0.25
 
 
-def _serve(uri: str, options: dict[str, str], port: int, peers: str) -> None:
+def _serve(uri: str, options: dict[str, str], port: int, peers: str, stores: bool) -> None:
+    settings = GatewaySettings(stores_transactions=stores)
     with Store.open(uri, options=options, create=True) as store:
-        serve(store, f"{HOST}:{port}", peers=peers, on_start=lambda *_: None)
+        serve(store, f"{HOST}:{port}", peers=peers, settings=settings, on_start=lambda *_: None)
 
 
 class Gateways:
-    """Processes of gateways, each at a port of its own that it keeps."""
+    """Processes of gateways, each at a port of its own that it keeps; those that are `storing` store transactions."""
 
-    def __init__(self, uri: str, options: dict[str, str], count: int) -> None:
+    def __init__(self, uri: str, options: dict[str, str], count: int, storing: Collection[int] = ()) -> None:
+        self._storing = frozenset(storing)
         self._uri = uri
         self._options = options
         self._ports = free_ports(count)
@@ -54,7 +57,8 @@ class Gateways:
         self._processes: list[Any] = [self._started(number) for number in range(count)]
 
     def _started(self, number: int) -> Any:
-        arguments = (self._uri, self._options, self._ports[number], ",".join(self.addresses))
+        stores = number in self._storing
+        arguments = (self._uri, self._options, self._ports[number], ",".join(self.addresses), stores)
         process = FORKED.Process(target=_serve, args=arguments)
         process.start()
         return process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,11 +26,13 @@ from tests.servers import S3Server
 pytestmark = pytest.mark.crash
 
 
-def behind_gateways(uri: str, options: dict[str, str], seed: int, blows: Blows, drain_s: float = 60.0) -> Told:
+def behind_gateways(
+    uri: str, options: dict[str, str], seed: int, blows: Blows, drain_s: float = 60.0, *, storing: Collection[int]
+) -> Told:
     with Store.open(uri, options=options, create=True) as store:
         for topic in (INPUT, OUTPUT):
             store.create_topic(topic, PARTITIONS)
-    gateways = Gateways(uri, options, 3)
+    gateways = Gateways(uri, options, 3, storing)
 
     def drained() -> bool:
         written, copied = (sum(map(len, committed_values(uri, options, topic))) for topic in (INPUT, OUTPUT))
@@ -51,13 +54,14 @@ def behind_gateways(uri: str, options: dict[str, str], seed: int, blows: Blows, 
 
 
 def test_a_few_kills_and_pauses(tmp_path: Path, seed: int) -> None:
-    behind_gateways(str(tmp_path / "store"), {}, seed, Blows(kills=6, pauses=2, gap_s=0.6))
+    behind_gateways(str(tmp_path / "store"), {}, seed, Blows(kills=6, pauses=2, gap_s=0.6), storing=[0])
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("number", range(3))
-def test_many_kills_and_pauses(tmp_path: Path, seed: int, number: int) -> None:
-    behind_gateways(str(tmp_path / "store"), {}, seed + number, Blows(kills=200, pauses=10, gap_s=0.15), 120)
+@pytest.mark.parametrize("storing", [(), (1,), (0, 1, 2)], ids=["in memory", "mixed", "stored"])
+def test_many_kills_and_pauses(tmp_path: Path, seed: int, storing: Collection[int]) -> None:
+    blows = Blows(kills=200, pauses=10, gap_s=0.15)
+    behind_gateways(str(tmp_path / "store"), {}, seed + len(storing), blows, 120, storing=storing)
 
 
 @pytest.mark.nightly
@@ -66,4 +70,4 @@ def test_many_kills_and_pauses_on_moto(moto_server: S3Server, seed: int) -> None
     bucket = f"gateways-{uuid4().hex[:12]}"
     moto_server.create_bucket(bucket)
     uri, options = moto_server.uri(bucket, "store"), dict(moto_server.options)
-    behind_gateways(uri, options, seed, Blows(kills=40, pauses=4, gap_s=0.35), 240)
+    behind_gateways(uri, options, seed, Blows(kills=40, pauses=4, gap_s=0.35), 240, storing=[0])
