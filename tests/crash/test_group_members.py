@@ -294,7 +294,7 @@ def test_eight_members_under_many_blows(tmp_path: Path, seed: int, run: int) -> 
 @pytest.mark.kafka("K106", "K134", "K138")
 @pytest.mark.nightly
 @pytest.mark.moto
-@pytest.mark.parametrize("run", range(5))
+@pytest.mark.parametrize("run", range(2))
 def test_eight_members_under_many_blows_on_moto(tmp_path: Path, moto_server: S3Server, seed: int, run: int) -> None:
     strike_on(tmp_path, moto_server, seed, HUNDRED_BLOWS)
 
@@ -302,7 +302,7 @@ def test_eight_members_under_many_blows_on_moto(tmp_path: Path, moto_server: S3S
 @pytest.mark.kafka("K106", "K134", "K138")
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
-@pytest.mark.parametrize("run", range(5))
+@pytest.mark.parametrize("run", range(2))
 def test_eight_members_under_many_blows_on_seaweedfs(
     tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
 ) -> None:

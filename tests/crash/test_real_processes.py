@@ -78,7 +78,7 @@ def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path, seed: int, run: i
 @pytest.mark.kafka("K138")
 @pytest.mark.nightly
 @pytest.mark.moto
-@pytest.mark.parametrize("run", range(4))
+@pytest.mark.parametrize("run", range(2))
 def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server, seed: int, run: int) -> None:
     on_server(tmp_path, moto_server, seed, Plan(kills=50, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
 
@@ -86,7 +86,7 @@ def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S
 @pytest.mark.kafka("K138")
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
-@pytest.mark.parametrize("run", range(4))
+@pytest.mark.parametrize("run", range(2))
 def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(
     tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
 ) -> None:
