@@ -95,10 +95,10 @@ GROUPS: Final = (
     Group("frames", 380, ("-m", "tests.fuzz.frames", "--sent", "3000", "--seed", "{seed}")),
     Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
     _pytest("crash", 3_000, "nightly and not moto and not seaweedfs and not clouds", "tests/crash"),
-    _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
+    _pytest("crash-s3", 2_000, "nightly and (moto or seaweedfs)", "tests/crash"),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
-    _pytest("browser", 500, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
+    _pytest("browser", 900, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
     _pytest("kills", 5_400, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
     _pytest("clouds", 1_000, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
