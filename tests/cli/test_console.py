@@ -124,7 +124,7 @@ def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the browser opens, of a server that ends once it has started."""
     opened: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
-    monkeypatch.setattr(webserver, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(webserver, "listening", lambda *_, **__: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(webbrowser, "open", opened.append)
     return opened
 

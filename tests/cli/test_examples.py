@@ -70,7 +70,7 @@ def test_every_module_of_a_verb_is_one_of_the_command() -> None:
 def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
     for server in (webserver, exporter_server, gateway_server):
-        monkeypatch.setattr(server, "listening", lambda host, port, option: socket.create_server(("127.0.0.1", 0)))
+        monkeypatch.setattr(server, "listening", lambda *_, **__: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(wsgiserver._Server, "serve_forever", lambda self: None)
     monkeypatch.setattr(asyncio, "run", lambda work: work.close())
     monkeypatch.setattr(webbrowser, "open", lambda address: True)

@@ -16,8 +16,6 @@ from sparktxn.values.structs import ProducerIdAndEpoch
 __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id", "txn_offset_commit"]
 
 _OPERATION_NOT_ATTEMPTED: Final = 55
-_FRESH_S: Final = 0.05
-"""How old the state may be by which a topic does not exist: a gateway that has just started knows none."""
 
 
 def _code_of(error: KafkaException, version: int, fenced_from_version: int = 2) -> int:
@@ -65,7 +63,7 @@ async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
 def _registered(broker: Broker, body: Any, version: int) -> dict[TopicPartitionKey, int]:
     asked = [(topic.name, number) for topic in body.v3_and_below_topics for number in topic.partitions]
     if any(broker.log.topic(name) is None for name, _ in asked):
-        broker.log.refresh(max_age_s=_FRESH_S)
+        broker.log.refresh()  # it may just have been created at another gateway
     found: dict[TopicPartitionKey, TopicIdPartition] = {}
     codes = {}
     for name, number in asked:
@@ -121,7 +119,7 @@ def _offsets_added(broker: Broker, body: Any) -> dict[TopicPartitionKey, int]:
     codes: dict[TopicPartitionKey, int] = {}
     offsets: dict[TopicIdPartition, OffsetToCommit] = {}
     if any(broker.log.topic(topic.name) is None for topic in body.topics):
-        broker.log.refresh(max_age_s=_FRESH_S)
+        broker.log.refresh()  # as above
     for topic in body.topics:
         known = broker.log.topic(topic.name)
         for part in topic.partitions:
