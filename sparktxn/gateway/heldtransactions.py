@@ -261,16 +261,12 @@ class Transactions:
                     held.lock.release()
 
     def _is_ongoing(self, transactional_id: str, held: _Held) -> bool:
-        with self._log.known() as state:
-            known = state.transaction(transactional_id)
+        """Return whether a transaction was open as last known: this process has written the entry that opens it."""
+        known = self._log.transaction(transactional_id)
         if known is None or known.status is not TransactionStatus.ONGOING:
             return False
-        named = held.open.identity()
-        return (known.producer_id, known.producer_epoch, known.transaction) == (
-            named.producer_id,
-            named.producer_epoch,
-            named.transaction,
-        )
+        named = (transactional_id, known.producer_id, known.producer_epoch, known.transaction)
+        return named == held.open.identity().names()
 
     def add_offsets(
         self,

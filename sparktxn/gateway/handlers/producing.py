@@ -92,17 +92,14 @@ async def _batch(broker: Broker, name: str, part: Any, loan: Loan) -> tuple[Stag
     """Return a decoded batch, which has its memory by `loan` if it was compressed."""
     data = part.records or b""
     is_small = len(data) <= _SMALL_BYTES and broker.log.topic(name) is not None
-    *expected, payload_max = payload_limits(data)
-    for limit in expected:
+    for limit in payload_limits(data):
         await loan.take(decoded_bytes(data, limit))
         with suppress(PayloadTooLarge):
             found = await _decoded_soon(broker, name, part.index, data, limit, here=is_small)
             loan.shrink(found[1].records.nbytes)
             return found
-    await loan.take(decoded_bytes(data, payload_max))
-    found = await _decoded_soon(broker, name, part.index, data, payload_max, here=is_small and not expected)
-    loan.shrink(found[1].records.nbytes)
-    return found
+        is_small = False
+    raise AssertionError("a batch above the last limit is refused with a code")
 
 
 async def _decoded_soon(
