@@ -167,6 +167,9 @@ def _altered_list(entry: ConfigEntry, own: Mapping[str, str]) -> str:
         raise ConfigurationError(reason)
     if entry.value is None:
         raise refusal(ErrorCode.INVALID_REQUEST, f"setting {entry.name!r} has no words to append or to subtract")
+    if not isinstance(entry.value, str):
+        shown = arguments.described(entry.value)
+        raise ConfigurationError(f"setting {entry.name!r} is altered by {shown}: expected words, separated by commas")
     words, given = _words(own.get(entry.name, _default_of(entry.name))), _words(entry.value)
     if entry.incremental_operation is AlterConfigOpType.APPEND:
         return ",".join([*words, *(word for word in given if word not in words)])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -263,12 +264,17 @@ class TestSettings:
             (("cleanup.policy", "burn", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG),
             (("cleanup.policy", "delete", AlterConfigOpType.SUBTRACT), ErrorCode.INVALID_CONFIG),
             (("cleanup.policy", None, AlterConfigOpType.APPEND), ErrorCode.INVALID_REQUEST),
+            *(
+                (("table.formats", value, operation), ErrorCode.INVALID_CONFIG)
+                for value in (1.5, True, b"delta", np.int64(1))
+                for operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT)
+            ),
             (("segment.bytes", "5000", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG),
             (("segment.format", "parquet", AlterConfigOpType.SUBTRACT), ErrorCode.INVALID_CONFIG),
         ],
     )
     def test_wrong_changes_are_refused_whole(
-        self, admin: AdminClient, change: tuple[str, str | None, AlterConfigOpType], code: ErrorCode
+        self, admin: AdminClient, change: tuple[str, Any, AlterConfigOpType], code: ErrorCode
     ) -> None:
         good = ("retention.ms", "5", AlterConfigOpType.SET)
         assert refused(admin.incremental_alter_configs([self.resource(good, change)])).code() == code
