@@ -17,6 +17,8 @@ from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.batch_writer import stage_rows
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Consumer, Producer, Store
+from sparktxn.process.background import InlineBackground
+from sparktxn.store import registry
 from tests.calls import Cost, cost_of, least
 from tests.spark.readers import VALUE, batch_reader
 
@@ -47,7 +49,9 @@ class Calls:
 
 
 @pytest.fixture
-def calls(tmp_path: Path) -> Iterator[Calls]:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    """Yield a store whose threads' work is done inline: otherwise a thread's moment decides how often a call looks."""
+    monkeypatch.setattr(registry, "ThreadBackground", lambda *_: InlineBackground())
     made = Calls(str(tmp_path))
     yield made
     made.close()
@@ -94,7 +98,8 @@ def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
         consumer.close()
         return cost
 
-    at_most(least(polled), calls=235)
+    # 804 to 812: how many of a member's reminders are due is the machine's
+    at_most(least(polled), calls=820)
 
 
 def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:
