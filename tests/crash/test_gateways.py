@@ -60,7 +60,7 @@ def test_a_few_kills_and_pauses(tmp_path: Path, seed: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("storing", [(), (1,), (0, 1, 2)], ids=["in memory", "mixed", "stored"])
 def test_many_kills_and_pauses(tmp_path: Path, seed: int, storing: Collection[int]) -> None:
-    blows = Blows(kills=200, pauses=10, gap_s=0.15)
+    blows = Blows(kills=340, pauses=15, gap_s=0.15)
     behind_gateways(str(tmp_path / "store"), {}, seed + len(storing), blows, 120, storing=storing)
 
 

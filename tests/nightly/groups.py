@@ -53,6 +53,9 @@ def _pytest(name: str, limit_s: float, marks: str, *rest: str, needs: tuple[str,
 _ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
 """Folders whose nightly tests have a group of their own; one group has those of all others."""
 
+_GATEWAYS: Final = "tests/crash/test_gateways.py"
+"""Kills of gateways: a file with a group of its own."""
+
 _IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder")
 """As `make test` does. The other groups run one test at a time: they load the machine enough."""
 
@@ -94,12 +97,19 @@ GROUPS: Final = (
     Group("fuzz", 400, ("-m", "tests.fuzz", "--seconds", "300", "--seed", "{seed}"), ("atheris",)),
     Group("frames", 380, ("-m", "tests.fuzz.frames", "--sent", "3000", "--seed", "{seed}")),
     Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
-    _pytest("crash", 3_000, "nightly and not moto and not seaweedfs and not clouds", "tests/crash"),
-    _pytest("crash-s3", 2_000, "nightly and (moto or seaweedfs)", "tests/crash"),
+    _pytest(
+        "crash",
+        2_700,
+        "nightly and not moto and not seaweedfs and not clouds",
+        "tests/crash",
+        f"--ignore={_GATEWAYS}",
+    ),
+    _pytest("crash-s3", 2_000, "nightly and (moto or seaweedfs)", "tests/crash", f"--ignore={_GATEWAYS}"),
+    _pytest("gateways", 2_700, "nightly", _GATEWAYS),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("browser", 900, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
-    _pytest("kills", 5_400, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
+    _pytest("kills", 2_700, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
     _pytest("clouds", 1_000, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
 
