@@ -13,7 +13,7 @@ from typing import Any, Final, SupportsFloat
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = ["Parser", "boolean", "choice", "function", "identifier", "integer", "number", "refusal", "text"]
+__all__ = ["Parser", "boolean", "choice", "function", "identifier", "integer", "number", "path", "refusal", "text"]
 
 Parser = Callable[[str, Any], Any]
 
@@ -106,6 +106,11 @@ def text(named: str, value: Any) -> str:
         return arguments.text(named, value)
     except ConfigurationError:
         raise refusal(named, value, "text that UTF-8 can hold, without halves of surrogate pairs") from None
+
+
+def path(named: str, value: Any) -> str:
+    """text"""
+    return arguments.path(named, text(named, value))
 
 
 def identifier(named: str, value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sparktxn.config.settings import Setting, setting, settings_of, values_by_field
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
-from sparktxn.config.values import function, integer, text
+from sparktxn.config.values import function, integer, path, text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
@@ -96,7 +96,7 @@ class ClientSettings:
     uri: str = setting(
         _ADDRESS,
         "",
-        text,
+        path,
         "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
         aliases=("store.uri", "metadata.broker.list"),
     )
