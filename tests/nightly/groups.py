@@ -105,7 +105,7 @@ GROUPS: Final = (
         f"--ignore={_GATEWAYS}",
     ),
     _pytest("crash-s3", 2_000, "nightly and (moto or seaweedfs)", "tests/crash", f"--ignore={_GATEWAYS}"),
-    _pytest("gateways", 2_700, "nightly", _GATEWAYS),
+    _pytest("gateways", 1_500, "nightly", _GATEWAYS),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("browser", 900, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
