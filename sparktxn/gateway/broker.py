@@ -17,6 +17,7 @@ from sparktxn.gateway.requestfigures import GatewayFigures
 from sparktxn.gateway.requestmemory import RequestMemory
 from sparktxn.gateway.roster import Roster
 from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.store import Store
 
 __all__ = ["Broker"]
@@ -40,7 +41,8 @@ class Broker:
         self.log_end = LogEnd(self.log, self.calls)
         self.appends = Appends(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
         self.transactions = Transactions(self.log, settings)
-        self.reads = Reads(store)
+        self.topics = TopicLookup(self.log, store.store_id)
+        self.reads = Reads(store, self.topics)
         self.members = Members(self.log)
         roster = Roster(self.log, self.members)
         self.groups = ClassicGroups(self.log, self.members, roster)

@@ -29,6 +29,10 @@ __all__ = ["API_VERSIONS", "SERVED", "Served", "api_versions", "highest_version"
 
 API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
+_TRANSACTIONS: Final = "transaction.version"
+_TRANSACTIONS_VERSION: Final = 2
+_FEATURES_EPOCH: Final = 1
+"""Which of two gateways' answers a client goes by: that with the greater number, once another version is added."""
 
 Handler = Callable[[Broker, Request], Awaitable[Any]]
 
@@ -46,26 +50,38 @@ class Served(NamedTuple):
 
 
 async def api_versions(broker: Broker, request: Request) -> Answer:
-    """Return which versions of which requests are served; a version of this one that is too high gets them, too."""
+    """Return which versions of which requests are served, and which transactions clients may use.
+
+    A version of this request that is too high gets them, too.
+    """
     return {
         "error_code": 0 if request.body is not None else _UNSUPPORTED_VERSION,
         "api_keys": [
             {"api_key": key, "min_version": served.lowest, "max_version": served.highest}
             for key, served in sorted(SERVED.items())
         ],
+        "supported_features": [{"name": _TRANSACTIONS, "min_version": 0, "max_version": _TRANSACTIONS_VERSION}],
+        "finalized_features_epoch": _FEATURES_EPOCH,
+        "finalized_features": [
+            {
+                "name": _TRANSACTIONS,
+                "max_version_level": _TRANSACTIONS_VERSION,
+                "min_version_level": _TRANSACTIONS_VERSION,
+            }
+        ],
     }
 
 
-# Transactions stay on Kafka's classic protocol: with version 5 of EndTxn clients would ask for KIP-890.
+# Clients send no newer AddPartitionsToTxn: brokers do, among each other.
 SERVED: Final[Mapping[int, Served]] = MappingProxyType(
     {
-        0: Served(0, 9, producing.produce, is_queued=True),  # 0 to 2 are announced, and not served, as by Kafka 4
-        1: Served(4, 12, fetches.fetch),
+        0: Served(0, 13, producing.produce, is_queued=True),  # 0 to 2 are announced, and not served, as by Kafka 4
+        1: Served(4, 18, fetches.fetch),
         2: Served(1, 7, fetches.list_offsets),
         3: Served(0, 12, cluster.metadata),
         8: Served(2, 9, offsetrequests.offset_commit),
         9: Served(1, 9, offsetrequests.offset_fetch),
-        10: Served(0, 4, cluster.find_coordinator),
+        10: Served(0, 5, cluster.find_coordinator),
         11: Served(0, 9, groupmembership.join_group),
         12: Served(0, 4, groupmembership.heartbeat),
         13: Served(0, 5, groupmembership.leave_group),
@@ -73,17 +89,17 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         15: Served(0, 6, groupadmin.describe_groups),
         16: Served(0, 5, groupadmin.list_groups),
         17: Served(1, 1, sasl.handshake),
-        API_VERSIONS: Served(0, 3, api_versions),
+        API_VERSIONS: Served(0, 4, api_versions),
         19: Served(2, 7, topicadmin.create_topics),
         20: Served(1, 6, topicadmin.delete_topics),
         21: Served(0, 2, topicadmin.delete_records),
-        22: Served(0, 4, transactionrequests.init_producer_id),
+        22: Served(0, 5, transactionrequests.init_producer_id),
         23: Served(2, 4, fetches.offset_for_leader_epoch),
         24: Served(0, 3, transactionrequests.add_partitions_to_txn),
-        25: Served(0, 3, transactionrequests.add_offsets_to_txn),
-        26: Served(0, 3, transactionrequests.end_txn),
+        25: Served(0, 4, transactionrequests.add_offsets_to_txn),
+        26: Served(0, 5, transactionrequests.end_txn),
         27: Served(1, 1, transactionadmin.write_txn_markers),
-        28: Served(0, 3, transactionrequests.txn_offset_commit),
+        28: Served(0, 5, transactionrequests.txn_offset_commit),
         29: Served(1, 3, acls.describe_acls),
         30: Served(1, 3, acls.create_acls),
         31: Served(1, 3, acls.delete_acls),

@@ -2,6 +2,9 @@
 
 With `stores_transactions` their records are appended like others (`appending`), and only offsets are in memory.
 
+The list that ends a transaction of version 2 (KIP-890) gives its producer the next epoch, too. So the log knows which
+epoch is current, and each gateway fences what is late.
+
 The first request of a transaction writes an entry that opens it. So every gateway sees that it is open. Only the one
 that has opened it can commit it: what another one has in memory would be missing. What a gateway loses with its
 memory is never committed, and the client is asked to abort.
@@ -10,14 +13,14 @@ memory is never committed, and the client is asked to abort.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
-from sparktxn.format.commands import EndTxn, InitProducerId, OffsetToCommit
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeLost
+from sparktxn.format.commands import AddPartitionsToTxn, Command, InitProducerId, OffsetToCommit
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.storecalls import Calls
 from sparktxn.gateway.transactionmemory import TransactionMemory, TransactionShare
@@ -32,6 +35,7 @@ from sparktxn.producer.reports import Reports
 from sparktxn.stage.buffers import Buffers, TopicBuffer
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import TransactionIdentity
+from sparktxn.state.transactions.producerfencing import is_identity_before
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -40,8 +44,8 @@ from sparktxn.values.structs import ProducerIdAndEpoch, TransactionState, Transa
 __all__ = ["Transactions"]
 
 _OPEN_MAX: Final = 10_000
-_LOST: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-"""What asks a client to abort, whichever request it has sent: none takes it for a fence."""
+_PASSED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+"""How an identity is refused that its own client has left behind."""
 
 
 class _Held:
@@ -61,6 +65,7 @@ class _Held:
         self.identity = identity
         self.is_adopted = False
         self.is_open = False
+        self.is_dropped = False
         self.failure: KafkaException | None = None
         """Why the open transaction cannot be committed any more."""
         self.expected: dict[TopicIdPartition, tuple[int, list[tuple[int, int]]]] = {}
@@ -88,9 +93,14 @@ class _Held:
         self.open.ended()
         self.is_open, self.failure = False, None
         self.memory.clear()
+        if self.outbox.identity != self.identity:
+            self.identity = self.outbox.identity
+            self.expected.clear()
+            self.is_adopted = False
 
     def drop(self) -> None:
         """Drop its records: another takes its place, or nothing does."""
+        self.is_dropped = True
         self.outbox.let_go()
         self.memory.close()
 
@@ -168,6 +178,14 @@ class Transactions:
             self._forget(transactional_id)
             self._register(transactional_id, identity, partitions, group)
 
+    def takes(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: Collection[TopicIdPartition]
+    ) -> bool:
+        """Return whether the open transaction has these partitions already; False where a request works on it."""
+        held = self._held.get(transactional_id)
+        is_same = held is not None and held.is_open and held.identity == identity
+        return held is not None and is_same and held.partitions.issuperset(partitions)
+
     def _register(
         self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: set[TopicIdPartition], group: str
     ) -> None:
@@ -185,9 +203,10 @@ class Transactions:
             try:
                 held.open.register(missing, group, opens=begins)
             except CommandRefused as refused:
-                if refused.error.code() == _LOST and held.open.published:
-                    held.failure = refused
-                elif begins:
+                if refused.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING and held.open.published:
+                    held.failure = _lost(transactional_id)
+                    raise held.failure from refused
+                if begins:
                     held.is_open = False
                 raise
             held.partitions |= missing
@@ -332,19 +351,55 @@ class Transactions:
             else:
                 self._abort(held, transactional_id)
 
-    def _commit(self, held: _Held, transactional_id: str) -> None:
+    def end_and_renew(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, *, committed: bool
+    ) -> ProducerIdAndEpoch:
+        """End a transaction of version 2, and return the next identity: the same one to a client that asks twice.
+
+        Raises:
+            CommandRefused: as `end`. An abort of nothing is none: it gives the next epoch, as at a broker.
+            StoreError: call again.
+        """
+        try:
+            with self._working(transactional_id, identity) as held:
+                if not committed:
+                    return self._abort_and_renew(held, transactional_id)
+                self._commit(held, transactional_id, takes_epoch=True)
+                return held.identity
+        except CommandRefused as refused:
+            renewed = self._renewed_before(transactional_id, identity, committed)
+            if renewed is None or refused.error.code() not in _PASSED:
+                raise
+            return renewed
+
+    def _renewed_before(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, committed: bool
+    ) -> ProducerIdAndEpoch | None:
+        """Return the identity that this producer has got at the same end; None if it has not ended one so."""
+        with self._log.known() as state:
+            known = state.transaction(transactional_id)
+        if known is None or known.status is not TransactionStatus.EMPTY:
+            return None
+        if known.committed != committed or not is_identity_before(known, identity):
+            return None
+        return ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
+
+    def _commit(self, held: _Held, transactional_id: str, *, takes_epoch: bool = False) -> None:
         self._check_usable(held)
         if not held.is_open:
             known = self._known(transactional_id, held.identity)
             if known.status is TransactionStatus.ONGOING:
                 raise _lost(transactional_id)
-            if known.status is not TransactionStatus.COMPLETE_COMMIT:
+            if known.status is not TransactionStatus.COMPLETE_COMMIT or takes_epoch:
                 raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to commit")
             return
         try:
-            held.open.commit()
+            held.open.commit(takes_epoch=takes_epoch)
         except CommandRefused as refused:
             raise self._failed(held, refused) from refused
+        except OutcomeLost:
+            self._forget(transactional_id, held)  # to a client that asks again the log says how it has ended
+            raise
         held.end()
 
     def _not_added(self, held: _Held, transactional_id: str, what: str) -> CommandRefused:
@@ -357,7 +412,7 @@ class Transactions:
         """Note that the transaction cannot be committed; say so with a code that asks the client to abort it."""
         if refused.error.code() in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             return refused
-        held.failure = CommandRefused(_LOST, refused.error.str())
+        held.failure = CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, refused.error.str())
         return held.failure
 
     def _abort(self, held: _Held, transactional_id: str) -> None:
@@ -368,17 +423,25 @@ class Transactions:
             return
         known = self._known(transactional_id, held.identity)
         if known.status is TransactionStatus.ONGOING:
-            command = EndTxn(
-                transactional_id,
-                held.identity.producer_id,
-                held.identity.producer_epoch,
-                known.transaction,
-                committed=False,
-            )
-            self._log.submit([command])
+            self._log.submit([_named(known, known.transaction).end(committed=False)])
             self._forget(transactional_id)
         elif known.status is not TransactionStatus.COMPLETE_ABORT:
             raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to abort")
+
+    def _abort_and_renew(self, held: _Held, transactional_id: str) -> ProducerIdAndEpoch:
+        """Abort what is open, at whichever gateway, in the list that gives the next epoch.
+
+        Where nothing is open a transaction begins first: the state then says how the last one has ended.
+        """
+        known = self._known(transactional_id, held.identity)
+        is_open = known.status is TransactionStatus.ONGOING
+        named = _named(known, known.transaction if is_open else known.transaction + 1)
+        begins: list[Command] = [] if is_open else [AddPartitionsToTxn(*named.names(), partitions=())]
+        renews = named.next_epoch(self._log.ids.token(), known.timeout_ms)
+        *_, renewed = self._log.submit([*begins, named.end(committed=False), renews])
+        identity = ProducerIdAndEpoch(renewed.producer_id, renewed.producer_epoch)
+        self._hold(transactional_id, self._made(transactional_id, identity, renewed.transaction, known.timeout_ms))
+        return identity
 
     def _check_usable(self, held: _Held) -> None:
         if held.failure is not None:
@@ -395,6 +458,9 @@ class Transactions:
         if not acquired_in_time(held.lock):
             raise CommandRefused(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id!r} is busy")
         try:
+            if held.identity != identity or held.is_dropped:  # the request before has ended the transaction
+                self._known(transactional_id, identity)
+                raise CommandRefused(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id!r} has just changed")
             yield held
         except CommandRefused as refused:
             if refused.error.code() == ErrorCode.INVALID_PRODUCER_EPOCH:
@@ -468,7 +534,13 @@ class Transactions:
 
 
 def _lost(transactional_id: str) -> CommandRefused:
-    return CommandRefused(_LOST, f"the transaction of {transactional_id!r} was opened elsewhere")
+    return CommandRefused(
+        ErrorCode.TRANSACTION_ABORTABLE, f"the transaction of {transactional_id!r} was opened elsewhere: abort it"
+    )
+
+
+def _named(known: TransactionState, number: int) -> TransactionIdentity:
+    return TransactionIdentity(known.transactional_id, known.producer_id, known.producer_epoch, number)
 
 
 _BATCHES_KEPT: Final = 5

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
+from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.gateway.typedrecords import records_of
 from sparktxn.gateway.wire.compression import UNCOMPRESSED, ZSTD, codec_of
 from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
@@ -85,18 +86,17 @@ _Key = tuple[int, int, Isolation, int]
 class Reads:
     """Reads partitions of a store from any offset on. Safe for several threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, topics: TopicLookup) -> None:
         self._store = store
+        self._topics = topics
         self._lock = threading.Lock()
         self._open: OrderedDict[_Key, _Cursor] = OrderedDict()
 
     def view(self, topics: set[str]) -> ReadView:
         """Return the newest view of topics that exist; the others are left out."""
-        log = self._store.log
-        if any(log.topic(name) is None for name in topics):
-            log.refresh()
+        self._topics.read_on_for((name, 0) for name in topics)
         while True:
-            known = sorted(name for name in topics if log.topic(name) is not None)
+            known = sorted(filter(self._topics.has, topics))
             try:
                 return self._store.view(known)
             except CommandRefused as refused:

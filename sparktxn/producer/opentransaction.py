@@ -140,13 +140,16 @@ class OpenTransaction:
         """
         return self._expected.setdefault(where, log_end_offset)
 
-    def commit(self) -> None:
-        """Publish what waits and commit, in one list; call it again while its outcome is not known."""
+    def commit(self, *, takes_epoch: bool = False) -> None:
+        """Publish what waits and commit, in one list; call it again while its outcome is not known.
+
+        With `takes_epoch` the same list gives the producer its next epoch.
+        """
         outbox = self.outbox
         with self._in_delivery_time():
             self._resolve_before(Operation.END)
             if outbox.under_way is None:
-                self._send_end(outbox.stage())
+                self._send_end(outbox.stage(), takes_epoch=takes_epoch)
             results = outbox.resolve()
         if results:
             self.published = True
@@ -252,13 +255,15 @@ class OpenTransaction:
             reason = f"the transaction has lost {counted(dropped, 'record')}, as delivery reports say: abort it"
             raise CommandRefused(ErrorCode.LOCAL_INCONSISTENT, reason)
 
-    def _send_end(self, segments: list[PendingSegment]) -> None:
+    def _send_end(self, segments: list[PendingSegment], *, takes_epoch: bool) -> None:
         """Send the fused commit; nothing at all for a transaction without records and offsets (K119)."""
         self._check_whole()
         if not segments and not self._offsets and not self.published and not self._expected:
             return
         identity = self.identity()
         after = [*self._offset_commands(identity), identity.end(committed=True)]
+        if takes_epoch:
+            after.append(identity.next_epoch(self.log.ids.token(), self._timeout_ms))
         self.outbox.publish(Operation.END, segments, after, identity, before=self._expectations(identity))
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
@@ -315,7 +320,7 @@ class OpenTransaction:
             self.needs_bump = self.needs_bump or refused.error.code() in BUMPING_CODES
 
     def _take_next_identity(self, results: list[CommandResult]) -> None:
-        """Take the next epoch, as the end of a prepared transaction does."""
+        """Take the next epoch, which the end of a prepared transaction gives, and one that asks for it."""
         if results and results[-1].producer_id != NO_PRODUCER_ID:
             self.outbox.take_identity(ProducerIdAndEpoch(results[-1].producer_id, results[-1].producer_epoch))
 

@@ -46,6 +46,10 @@ class TransactionIdentity(Struct, frozen=True):
         """Return the command that ends the transaction."""
         return EndTxn(*self.names(), committed=committed)
 
+    def next_epoch(self, request_id: str, timeout_ms: int) -> InitProducerId:
+        """Return the command that gives the same producer its next epoch."""
+        return InitProducerId(request_id, self.transactional_id, timeout_ms, self.producer_id, self.producer_epoch)
+
 
 class _UnderWay(Struct):
     """A list that was sent, and the sequences that follow once it is stored."""

@@ -9,21 +9,19 @@ from typing import Any
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
 from sparktxn.format.names import check_topic_name
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
 from sparktxn.values.structs import TopicState
 
-__all__ = ["describe_cluster", "find_coordinator", "metadata", "topic_uuid"]
+__all__ = ["describe_cluster", "find_coordinator", "metadata"]
 
 _LEADER_EPOCH = 0
 _GROUP, _TRANSACTION = 0, 1
 _NO_OPERATIONS = -(2**31)
 _NAMELESS_FROM = 12
-
-
-def topic_uuid(broker: Broker, topic_id: int) -> uuid.UUID:
-    """Return a topic's id on the wire: the same at every gateway of the store."""
-    return uuid.uuid5(uuid.NAMESPACE_OID, f"{broker.store.store_id}/{topic_id}")
+_KNOWN_S = 0.01
+"""How old the answer to Metadata may be: the partitions of topics that exist, and those that were deleted."""
 
 
 def _node_of(broker: Broker, request: Request) -> int:
@@ -58,13 +56,12 @@ async def metadata(broker: Broker, request: Request) -> Answer:
 
 
 def _asked(broker: Broker, asked: Any, creates: bool, node: int) -> list[dict[str, Any]]:
-    broker.log.refresh(max_age_s=0.01)
-    by_id: dict[uuid.UUID, TopicState] = {}
+    broker.log.refresh(max_age_s=_KNOWN_S)
+    broker.topics.read_on_for((each.name, 0) for each in asked if each.name is not None)
+    by_uuid = broker.topics.by_uuid(each.topic_id for each in asked if each.name is None)
     found = []
     for each in asked:
-        if each.name is None and not by_id:
-            by_id = {topic_uuid(broker, topic.topic_id): topic for topic in broker.log.topics()}
-        topic = by_id.get(each.topic_id) if each.name is None else broker.log.topic(each.name)
+        topic = by_uuid.get(each.topic_id) if each.name is None else broker.log.topic(each.name)
         code = _code_of_missing(each.name)
         if topic is None and creates and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             topic, code = _created(broker, each.name)
@@ -76,14 +73,13 @@ def _asked(broker: Broker, asked: Any, creates: bool, node: int) -> list[dict[st
     return found
 
 
-_UNKNOWN_TOPIC_ID = 100
 _NO_TOPIC_OPERATIONS = {"topic_authorized_operations": _NO_OPERATIONS}
 
 
 def _code_of_missing(name: str | None) -> int:
     """Return what a topic that does not exist is answered with; None is one that was asked for by its id."""
     if name is None:
-        return _UNKNOWN_TOPIC_ID
+        return UNKNOWN_TOPIC_ID
     try:
         check_topic_name(name)
     except ConfigurationError:
@@ -114,7 +110,7 @@ def _described(broker: Broker, topic: TopicState, node: int) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": topic.name,
-        "topic_id": topic_uuid(broker, topic.topic_id),
+        "topic_id": broker.topics.uuid_of(topic.topic_id),
         "is_internal": False,
         "partitions": [{**partition, "partition_index": number} for number in range(topic.partition_count)],
         **_NO_TOPIC_OPERATIONS,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.consumergroups import Given
-from sparktxn.gateway.handlers.cluster import topic_uuid
 from sparktxn.gateway.roster import places_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
@@ -55,9 +53,9 @@ def _heard(broker: Broker, request: Request) -> Any:
         )
     owned = None
     if body.topic_partitions is not None:
-        by_uuid = _by_uuid(broker) if body.topic_partitions else {}
+        by_uuid = broker.topics.by_uuid(topic.topic_id for topic in body.topic_partitions)
         owned = frozenset(
-            (by_uuid[topic.topic_id], number)
+            (by_uuid[topic.topic_id].topic_id, number)
             for topic in body.topic_partitions
             if topic.topic_id in by_uuid
             for number in topic.partitions
@@ -79,10 +77,6 @@ def _heard(broker: Broker, request: Request) -> Any:
     )
 
 
-def _by_uuid(broker: Broker) -> dict[uuid.UUID, int]:
-    return {topic_uuid(broker, topic.topic_id): topic.topic_id for topic in broker.log.topics()}
-
-
 def _assignment(broker: Broker, places: Iterable[TopicIdPartition]) -> dict[str, Any]:
     names = broker.log.topic_names()
     found: dict[int, list[int]] = {}
@@ -91,7 +85,7 @@ def _assignment(broker: Broker, places: Iterable[TopicIdPartition]) -> dict[str,
             found.setdefault(topic_id, []).append(number)
     return {
         "topic_partitions": [
-            {"topic_id": topic_uuid(broker, topic_id), "topic_name": names[topic_id], "partitions": numbers}
+            {"topic_id": broker.topics.uuid_of(topic_id), "topic_name": names[topic_id], "partitions": numbers}
             for topic_id, numbers in found.items()
         ]
     }

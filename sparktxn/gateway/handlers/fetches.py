@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.partitionreads import Fetched
+from sparktxn.gateway.topiclookup import unknown_id
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.log.views.readview import PartitionView, ReadView
@@ -21,6 +24,8 @@ _NO_SESSION: Final = 0
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 _UNKNOWN_LEADER_EPOCH: Final = 75
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+_IDS_FROM: Final = 13
+"""From this version of Fetch on topics are named by their ids."""
 _ZSTD_VERSION: Final = 10
 """Clients that ask in an older version of Fetch may not read zstd (KIP-110)."""
 _BYTES_MAX: Final = 50 * 1024 * 1024
@@ -55,25 +60,51 @@ def _read(broker: Broker, request: Request) -> tuple[int, list[dict[str, Any]], 
     left_bytes = min(getattr(request.body, "max_bytes", _BYTES_MAX), _BYTES_MAX)
     takes_zstd = request.version >= _ZSTD_VERSION
     size_bytes, has_error, responses = 0, False, []
-    view = broker.reads.view({topic.topic for topic in request.body.topics})
-    for topic in request.body.topics:
+    topics = _named(broker, request)
+    view = broker.reads.view({topic.name for topic in topics if topic.error is None})
+    for topic in topics:
         partitions = []
         for asked in topic.partitions:
             part_bytes = min(left_bytes, asked.partition_max_bytes) if left_bytes > 0 or not size_bytes else 0
             limits = {"whole_record": not size_bytes, "takes_zstd": takes_zstd}
-            found = _partition(broker, view, topic.topic, asked, isolation, part_bytes, **limits)
+            found = _partition(broker, view, topic, asked, isolation, part_bytes, **limits)
             size_bytes += len(found["records"] or b"")
             left_bytes -= len(found["records"] or b"")
             has_error = has_error or bool(found["error_code"])
             partitions.append(found)
-        responses.append({"topic": topic.topic, "partitions": partitions})
+        responses.append({"topic": topic.name, "topic_id": topic.uuid, "partitions": partitions})
     return view.entry, responses, size_bytes, has_error
+
+
+class _Topic(NamedTuple):
+    """A topic of a request, by its name, and from version 13 on by its id: `error` if no topic has that."""
+
+    name: str
+    uuid: uuid.UUID | None
+    topic_id: int | None
+    partitions: Sequence[Any]
+    error: KafkaException | None = None
+
+
+def _named(broker: Broker, request: Request) -> list[_Topic]:
+    asked = request.body.topics
+    if request.version < _IDS_FROM:
+        return [_Topic(topic.topic, None, None, topic.partitions) for topic in asked]
+    found = broker.topics.by_uuid(topic.topic_id for topic in asked)
+    topics = []
+    for topic in asked:
+        known = found.get(topic.topic_id)
+        if known is None:
+            topics.append(_Topic("", topic.topic_id, None, topic.partitions, unknown_id(topic.topic_id)))
+        else:
+            topics.append(_Topic(known.name, topic.topic_id, known.topic_id, topic.partitions))
+    return topics
 
 
 def _partition(
     broker: Broker,
     view: ReadView,
-    topic: str,
+    topic: _Topic,
     asked: Any,
     isolation: Isolation,
     bytes_max: int,
@@ -86,7 +117,8 @@ def _partition(
     found = Fetched(b"", -1, -1, -1)
     if not code:
         try:
-            where = (topic, asked.partition, asked.fetch_offset)
+            _check_id(view, topic, asked.partition)
+            where = (topic.name, asked.partition, asked.fetch_offset)
             found = broker.reads.fetch(
                 view, *where, isolation, bytes_max, whole_record=whole_record, takes_zstd=takes_zstd
             )
@@ -100,6 +132,15 @@ def _partition(
         "log_start_offset": found.log_start_offset,
         "records": found.records,
     }
+
+
+def _check_id(view: ReadView, topic: _Topic, partition: int) -> None:
+    """Check that a topic exists by its id, and was not deleted and made again since that was found."""
+    if topic.error is not None:
+        raise topic.error
+    found = view.partitions.get((topic.name, partition))
+    if topic.topic_id is not None and found is not None and found.topic.topic_id != topic.topic_id:
+        raise unknown_id(topic.uuid)
 
 
 def _epoch_code(asked: Any) -> int:

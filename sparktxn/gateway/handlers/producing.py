@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import uuid
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.recordrefusals import RecordsRefused, with_records, without_large_records
 from sparktxn.gateway.requestmemory import Loan
+from sparktxn.gateway.topiclookup import unknown_id
 from sparktxn.gateway.typedrecords import rows_of
 from sparktxn.gateway.wire.recordbatches import (
     PayloadTooLarge,
@@ -18,19 +20,25 @@ from sparktxn.gateway.wire.recordbatches import (
     decode_batch,
     decoded_bytes,
     payload_limits,
+    transaction_of,
 )
-from sparktxn.gateway.wire.wirecodes import code_of, message_of
+from sparktxn.gateway.wire.wirecodes import code_of, known_code, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["produce"]
 
 _NO_PRODUCER: Final = -1
+_ADDS_PARTITIONS: Final = 12
+"""From this version on a batch of a transaction adds its partition, and begins the transaction (KIP-890)."""
+_IDS_FROM: Final = 13
+"""From this version on topics are named by their ids."""
 _SMALL_BYTES: Final = 16 * 1024
 """A smaller batch is decoded sooner than another thread takes it up."""
 
@@ -41,27 +49,83 @@ async def produce(broker: Broker, request: Request) -> Awaitable[Answer | None]:
     What a transaction is given is acknowledged from memory: its commit names what it contains. Or it is stored as
     other records are, with `stores_transactions`.
     """
-    outcomes = [
-        (topic.name, [await _taken(broker, request.body, topic.name, part) for part in topic.partition_data])
-        for topic in request.body.topic_data
-    ]
-    return _answered(outcomes, wants_answer=request.body.acks != 0)
+    body = request.body
+    topics = await _topics(broker, request)
+    refused = await _added(broker, request, topics)
+    outcomes = []
+    for topic in topics:
+        error = topic.error or refused
+        taken = [
+            _given(_failed(request, part.index, error)) if error else await _taken(broker, request, topic, part)
+            for part in topic.partitions
+        ]
+        outcomes.append((topic, taken))
+    return _answered(outcomes, wants_answer=body.acks != 0)
+
+
+class _Topic(NamedTuple):
+    """A topic of a request, by its name, and from version 13 on by its id; `error` if no topic has that."""
+
+    name: str
+    uuid: uuid.UUID | None
+    topic_id: int | None
+    partitions: Sequence[Any]
+    error: KafkaException | None = None
+
+
+async def _topics(broker: Broker, request: Request) -> list[_Topic]:
+    if request.version < _IDS_FROM:
+        return [_Topic(topic.name, None, None, topic.partition_data) for topic in request.body.topic_data]
+    wanted = {topic.topic_id for topic in request.body.topic_data}
+    if any(each is None or broker.topics.known_by_uuid(each) is None for each in wanted):
+        await broker.calls.run(broker.topics.by_uuid, wanted)
+    return [_by_uuid(broker, topic.topic_id, topic.partition_data) for topic in request.body.topic_data]
+
+
+def _by_uuid(broker: Broker, wanted: uuid.UUID | None, partitions: Sequence[Any]) -> _Topic:
+    known = None if wanted is None else broker.topics.known_by_uuid(wanted)
+    if known is None:
+        return _Topic("", wanted, None, partitions, unknown_id(wanted))
+    return _Topic(known.name, wanted, known.topic_id, partitions)
+
+
+async def _added(broker: Broker, request: Request, topics: Sequence[_Topic]) -> KafkaException | None:
+    """Add the partitions of a transaction of version 2 to it, all at once; return why it does not take them."""
+    if request.version < _ADDS_PARTITIONS:
+        return None
+    places: dict[ProducerIdAndEpoch, set[TopicIdPartition]] = {}
+    for topic in topics:
+        for part in topic.partitions:
+            identity = transaction_of(part.records or b"")
+            known = broker.log.topic(topic.name)
+            if identity is not None and known is not None and broker.topics.has(topic.name, part.index):
+                places.setdefault(identity, set()).add((known.topic_id, part.index))
+    transactional_id = request.body.transactional_id or ""
+    transactions = broker.transactions
+    try:
+        for identity, added in places.items():
+            if not transactions.takes(transactional_id, identity, added):
+                await broker.calls.run(transactions.register, transactional_id, identity, added)
+    except KafkaException as error:
+        return error
+    return None
 
 
 async def _answered(
-    outcomes: list[tuple[str, list[Awaitable[dict[str, Any]]]]], *, wants_answer: bool
+    outcomes: list[tuple[_Topic, list[Awaitable[dict[str, Any]]]]], *, wants_answer: bool
 ) -> Answer | None:
     responses = [
-        {"name": name, "partition_responses": [await partition for partition in partitions]}
-        for name, partitions in outcomes
+        {"name": topic.name, "topic_id": topic.uuid, "partition_responses": [await partition for partition in taken]}
+        for topic, taken in outcomes
     ]
     return {"responses": responses} if wants_answer else None
 
 
-async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[dict[str, Any]]:
+async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> Awaitable[dict[str, Any]]:
+    body = request.body
     loan = Loan(broker.decompressed)
     try:
-        topic, batch = await _batch(broker, name, part, loan)
+        topic, batch = await _batch(broker, asked, part, loan)
         identity, transaction = NO_IDENTITY, None
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
@@ -79,23 +143,23 @@ async def _taken(broker: Broker, body: Any, name: str, part: Any) -> Awaitable[d
         )
         # Not by what awaits it: that waits for the other batches of the request, which may wait for this memory.
         future.add_done_callback(loan.end)
-        return _outcome(broker, topic, part.index, future)
+        return _outcome(broker, request, topic, part.index, future)
     except KafkaException as error:
         loan.end()
-        return _given(_failed(part.index, error))
+        return _given(_failed(request, part.index, error))
     except BaseException:
         loan.end()
         raise
 
 
-async def _batch(broker: Broker, name: str, part: Any, loan: Loan) -> tuple[StageTopic, ProducedBatch]:
+async def _batch(broker: Broker, asked: _Topic, part: Any, loan: Loan) -> tuple[StageTopic, ProducedBatch]:
     """Return a decoded batch, which has its memory by `loan` if it was compressed."""
     data = part.records or b""
-    is_small = len(data) <= _SMALL_BYTES and broker.log.topic(name) is not None
+    is_small = len(data) <= _SMALL_BYTES and broker.topics.has(asked.name, part.index)
     for limit in payload_limits(data):
         await loan.take(decoded_bytes(data, limit))
         with suppress(PayloadTooLarge):
-            found = await _decoded_soon(broker, name, part.index, data, limit, here=is_small)
+            found = await _decoded_soon(broker, asked, part.index, data, limit, here=is_small)
             loan.shrink(found[1].records.nbytes)
             return found
         is_small = False
@@ -103,22 +167,23 @@ async def _batch(broker: Broker, name: str, part: Any, loan: Loan) -> tuple[Stag
 
 
 async def _decoded_soon(
-    broker: Broker, name: str, partition: int, records: bytes, payload_max: int, *, here: bool
+    broker: Broker, asked: _Topic, partition: int, records: bytes, payload_max: int, *, here: bool
 ) -> tuple[StageTopic, ProducedBatch]:
     if here:
-        return _decoded(broker, name, partition, records, payload_max)
-    return await broker.calls.run(_decoded, broker, name, partition, records, payload_max)
+        return _decoded(broker, asked, partition, records, payload_max)
+    return await broker.calls.run(_decoded, broker, asked, partition, records, payload_max)
 
 
 def _decoded(
-    broker: Broker, name: str, partition: int, records: bytes, payload_max: int
+    broker: Broker, asked: _Topic, partition: int, records: bytes, payload_max: int
 ) -> tuple[StageTopic, ProducedBatch]:
+    name = asked.name
+    broker.topics.read_on_for([(name, partition)])
     topic = broker.log.changeable_topic(name)
     if topic is None or not 0 <= partition < topic.partition_count:
-        broker.log.refresh(max_age_s=0.05)
-        topic = broker.log.changeable_topic(name)
-    if topic is None or not 0 <= partition < topic.partition_count:
         raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {name!r}")
+    if asked.topic_id not in (None, topic.topic_id):  # deleted, and made again
+        raise unknown_id(asked.uuid)
     stage = StageTopic.of(topic)
     now_ms = broker.log.clock.wall_ms()
     names_transactional = broker.settings.stores_transactions
@@ -137,11 +202,13 @@ def _decoded(
     return stage, batch._replace(records=rows)
 
 
-async def _outcome(broker: Broker, topic: StageTopic, partition: int, future: Awaitable[Any]) -> dict[str, Any]:
+async def _outcome(
+    broker: Broker, request: Request, topic: StageTopic, partition: int, future: Awaitable[Any]
+) -> dict[str, Any]:
     try:
         appended = await future
     except KafkaException as error:
-        return _failed(partition, error)
+        return _failed(request, partition, error)
     broker.log_end.note(broker.log.entry)
     append_time_ms = appended.timestamp_ms if topic.has_times_of_entries else -1
     return _stored(partition, appended.base_offset, append_time_ms, 0)
@@ -162,10 +229,8 @@ def _stored(partition: int, base_offset: int, append_time_ms: int, log_start_off
     }
 
 
-def _failed(partition: int, error: KafkaException) -> dict[str, Any]:
-    code = code_of(error)
-    if code == ErrorCode.PRODUCER_FENCED:
-        code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+def _failed(request: Request, partition: int, error: KafkaException) -> dict[str, Any]:
+    code = known_code(code_of(error), request.key, request.version)
     refused = error.records if isinstance(error, RecordsRefused) else ()
     return {
         **_stored(partition, -1, -1, -1),

@@ -9,15 +9,14 @@ from typing import Any, Final
 from sparktxn.admin import NewPartitions, NewTopic, TopicPartition
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.handlers.cluster import topic_uuid
 from sparktxn.gateway.handlers.configadmin import topic_configs
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, given_twice, of_error, of_future, refused
+from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.structs import TopicState
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "describe_topic_partitions"]
 
-_UNKNOWN_TOPIC_ID: Final = 100
 _INVALID_REPLICA_ASSIGNMENT: Final = 39
 _NO_ID: Final = uuid.UUID(int=0)
 _NO_OPERATIONS: Final = -(2**31)
@@ -62,7 +61,7 @@ def _create(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
         return outcome
     described: dict[str, Any] = {"num_partitions": count, "replication_factor": 1}
     if not validate_only and (topic := broker.log.topic(asked.name)) is not None:
-        described |= {"topic_id": topic_uuid(broker, topic.topic_id), "configs": topic_configs(broker, asked.name)}
+        described |= {"topic_id": broker.topics.uuid_of(topic.topic_id), "configs": topic_configs(broker, asked.name)}
     return Outcome(0, None, described)
 
 
@@ -85,15 +84,18 @@ async def delete_topics(broker: Broker, request: Request) -> Answer:
 
 def _deleted(broker: Broker, asked: Sequence[tuple[str | None, uuid.UUID]]) -> list[dict[str, Any]]:
     broker.log.refresh(max_age_s=0.01)
-    by_id = {topic_uuid(broker, topic.topic_id): topic.name for topic in broker.log.topics()}
-    names = {(given, topic_id): by_id.get(topic_id) if given is None else given for given, topic_id in asked}
+    by_uuid = broker.topics.by_uuid(topic_id for given, topic_id in asked if given is None)
+    names = {
+        (given, topic_id): by_uuid[topic_id].name if given is None and topic_id in by_uuid else given
+        for given, topic_id in asked
+    }
     twice = given_twice("topic", (names[each] for each in asked))
     answers = []
     for (given, topic_id), name in names.items():
         if given is not None and topic_id != _NO_ID:
             outcome = refused(ErrorCode.INVALID_REQUEST, f"topic {given!r} has an id, too: expected one of them")
         elif name is None:
-            outcome = refused(_UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+            outcome = refused(UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         else:
             outcome = twice.get(name) or _delete(broker, name)
         answers.append({"name": name if topic_id == _NO_ID else None, "topic_id": topic_id, **outcome.said})
@@ -214,7 +216,7 @@ def _with_partitions(broker: Broker, topic: TopicState, shown: range, node: int)
     return {
         "error_code": DONE.code,
         "name": topic.name,
-        "topic_id": topic_uuid(broker, topic.topic_id),
+        "topic_id": broker.topics.uuid_of(topic.topic_id),
         "is_internal": False,
         "partitions": [{**partition, "partition_index": number} for number in shown],
         "topic_authorized_operations": _NO_OPERATIONS,

@@ -7,23 +7,23 @@ from typing import Any, Final
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import OffsetToCommit
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.wire.wirecodes import coordinator_code_of
+from sparktxn.gateway.wire.wirecodes import coordinator_code_of, known_code
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.kafka.message import ConsumerGroupMetadata
+from sparktxn.stage.transaction import NO_IDENTITY
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id", "txn_offset_commit"]
 
 _OPERATION_NOT_ATTEMPTED: Final = 55
+_ADDS_GROUP: Final = 5
+_RENEWS: Final = 5
+"""From which versions on transactions are those of version 2 (KIP-890)."""
 
 
-def _code_of(error: KafkaException, version: int, fenced_from_version: int = 2) -> int:
-    """Return the code of an answer: those of older versions know a fence as an epoch that is too old."""
-    code = coordinator_code_of(error)
-    if code == ErrorCode.PRODUCER_FENCED and version < fenced_from_version:
-        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
-    return code
+def _code_of(error: KafkaException, request: Request) -> int:
+    return known_code(coordinator_code_of(error), request.key, request.version)
 
 
 def _identity(body: Any) -> ProducerIdAndEpoch:
@@ -38,14 +38,13 @@ async def init_producer_id(broker: Broker, request: Request) -> Answer:
     try:
         identity = await broker.calls.run(broker.transactions.initialise, body.transactional_id, timeout_ms, previous)
     except KafkaException as error:
-        return {"error_code": _code_of(error, request.version, 4), "producer_id": -1, "producer_epoch": -1}
+        return {"error_code": _code_of(error, request), "producer_id": -1, "producer_epoch": -1}
     return {"error_code": 0, "producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
 
 
 async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
     """Open the transaction, and add partitions to it: all or none."""
-    body = request.body
-    codes = await broker.calls.run(_registered, broker, body, request.version)
+    codes = await broker.calls.run(_registered, broker, request)
     return {
         "results_by_topic_v3_and_below": [
             {
@@ -55,15 +54,15 @@ async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
                     for number in topic.partitions
                 ],
             }
-            for topic in body.v3_and_below_topics
+            for topic in request.body.v3_and_below_topics
         ]
     }
 
 
-def _registered(broker: Broker, body: Any, version: int) -> dict[TopicPartitionKey, int]:
+def _registered(broker: Broker, request: Request) -> dict[TopicPartitionKey, int]:
+    body = request.body
     asked = [(topic.name, number) for topic in body.v3_and_below_topics for number in topic.partitions]
-    if any(broker.log.topic(name) is None for name, _ in asked):
-        broker.log.refresh()  # it may just have been created at another gateway
+    broker.topics.read_on_for(asked)
     found: dict[TopicPartitionKey, TopicIdPartition] = {}
     codes = {}
     for name, number in asked:
@@ -77,7 +76,7 @@ def _registered(broker: Broker, body: Any, version: int) -> dict[TopicPartitionK
     try:
         broker.transactions.register(body.v3_and_below_transactional_id, _identity_v3(body), set(found.values()))
     except KafkaException as error:
-        return dict.fromkeys(asked, _code_of(error, version))
+        return dict.fromkeys(asked, _code_of(error, request))
     return dict.fromkeys(asked, 0)
 
 
@@ -93,14 +92,14 @@ async def add_offsets_to_txn(broker: Broker, request: Request) -> Answer:
             broker.transactions.register, body.transactional_id, _identity(body), set(), body.group_id
         )
     except KafkaException as error:
-        return {"error_code": _code_of(error, request.version)}
+        return {"error_code": _code_of(error, request)}
     return {"error_code": 0}
 
 
 async def txn_offset_commit(broker: Broker, request: Request) -> Answer:
-    """Add a group's offsets to the transaction."""
+    """Add a group's offsets to the transaction; from version 5 on this adds the group, too."""
     body = request.body
-    codes = await broker.calls.run(_offsets_added, broker, body)
+    codes = await broker.calls.run(_offsets_added, broker, request)
     return {
         "topics": [
             {
@@ -115,11 +114,11 @@ async def txn_offset_commit(broker: Broker, request: Request) -> Answer:
     }
 
 
-def _offsets_added(broker: Broker, body: Any) -> dict[TopicPartitionKey, int]:
+def _offsets_added(broker: Broker, request: Request) -> dict[TopicPartitionKey, int]:
+    body = request.body
     codes: dict[TopicPartitionKey, int] = {}
     offsets: dict[TopicIdPartition, OffsetToCommit] = {}
-    if any(broker.log.topic(topic.name) is None for topic in body.topics):
-        broker.log.refresh()  # as above
+    broker.topics.read_on_for((topic.name, part.partition_index) for topic in body.topics for part in topic.partitions)
     for topic in body.topics:
         known = broker.log.topic(topic.name)
         for part in topic.partitions:
@@ -138,11 +137,11 @@ def _offsets_added(broker: Broker, body: Any) -> dict[TopicPartitionKey, int]:
     try:
         if offsets:
             group, member = _speaker(broker, body)
+            if request.version >= _ADDS_GROUP:
+                broker.transactions.register(body.transactional_id, _identity(body), set(), group.group_id)
             broker.transactions.add_offsets(body.transactional_id, _identity(body), group, offsets, member)
     except KafkaException as error:
-        code = coordinator_code_of(error)
-        if code == ErrorCode.PRODUCER_FENCED:
-            code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+        code = _code_of(error, request)
         return {place: found or code for place, found in codes.items()}
     return codes
 
@@ -159,13 +158,16 @@ def _speaker(broker: Broker, body: Any) -> tuple[ConsumerGroupMetadata, Consumer
 
 
 async def end_txn(broker: Broker, request: Request) -> Answer:
-    """Commit or abort the transaction."""
+    """Commit or abort the transaction; from version 5 on return the identity with which the client goes on."""
     body = request.body
+    named = (body.transactional_id, _identity(body))
+    renewed = NO_IDENTITY
     try:
-        await broker.calls.run(
-            broker.transactions.end, body.transactional_id, _identity(body), committed=body.committed
-        )
+        if request.version >= _RENEWS:
+            renewed = await broker.calls.run(broker.transactions.end_and_renew, *named, committed=body.committed)
+        else:
+            await broker.calls.run(broker.transactions.end, *named, committed=body.committed)
     except KafkaException as error:
-        return {"error_code": _code_of(error, request.version)}
+        return {"error_code": _code_of(error, request)}
     broker.log_end.note(broker.log.entry)
-    return {"error_code": 0}
+    return {"error_code": 0, "producer_id": renewed.producer_id, "producer_epoch": renewed.producer_epoch}

@@ -24,9 +24,10 @@ from kio.schema.errors import ErrorCode as WireCode
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.gateway.wire.compression import UNCOMPRESSED, CorruptPayload, PayloadTooLarge, compressed, decompressed
+from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["PayloadTooLarge", "ProducedBatch", "control_batch", "decode_batch", "decoded_bytes", "encode_batches"]
-__all__ += ["payload_limits"]
+__all__ += ["payload_limits", "transaction_of"]
 
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one batch may have at most once it is decompressed."""
@@ -68,6 +69,14 @@ class ProducedBatch(NamedTuple):
     base_sequence: int
     is_transactional: bool
     digest: bytes
+
+
+def transaction_of(data: bytes) -> ProducerIdAndEpoch | None:
+    """Return which producer a batch says that it is of, without decoding it; None if it is in no transaction."""
+    if len(data) < _HEADER_BYTES:
+        return None
+    header = _HEADER.unpack_from(data)
+    return ProducerIdAndEpoch(header[9], header[10]) if header[5] & _TRANSACTIONAL else None
 
 
 def payload_limits(data: bytes) -> Sequence[int]:

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn.errors import ErrorCode, KafkaException, StoreError
 
-__all__ = ["code_of", "coordinator_code_of", "message_of"]
+__all__ = ["code_of", "coordinator_code_of", "known_code", "message_of"]
 
 _WIRE_CODES: Final = frozenset(code.value for code in WireCode)
 
@@ -25,6 +25,31 @@ _IN_PLACE: Final[Mapping[int, int]] = MappingProxyType(
         ErrorCode.LOCAL_STATE: ErrorCode.INVALID_TXN_STATE,
     }
 )
+
+_ADD_OFFSETS, _ADD_PARTITIONS, _END, _INIT, _OFFSETS, _PRODUCE = 25, 24, 26, 22, 28, 0
+_NEWER: Final[Mapping[int, tuple[int, Mapping[int, int]]]] = MappingProxyType(
+    {
+        ErrorCode.PRODUCER_FENCED: (
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            {_INIT: 4, _ADD_PARTITIONS: 2, _ADD_OFFSETS: 2, _END: 2},
+        ),
+        ErrorCode.TRANSACTION_ABORTABLE: (
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            {_PRODUCE: 11, _INIT: 5, _ADD_PARTITIONS: 5, _ADD_OFFSETS: 4, _END: 4, _OFFSETS: 4},
+        ),
+    }
+)
+"""Codes that clients do not know in all versions of a producer's requests: what is in their place, and from which
+version on each request has the code itself.
+
+`INVALID_PRODUCER_ID_MAPPING` asks a client to abort, whichever of these requests it has sent.
+"""
+
+
+def known_code(code: int, key: int, version: int) -> int:
+    """Return the code that clients know in the answer to a producer's request of this version."""
+    in_place, known_from = _NEWER.get(code, (code, {}))
+    return int(code if version >= known_from.get(key, version + 1) else in_place)
 
 
 def code_of(error: KafkaException) -> int:
