@@ -20,7 +20,7 @@ import pyarrow as pa
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.log.log import Log
 from sparktxn.process.background import start_thread
-from sparktxn.process.clock import Deadline
+from sparktxn.process.clock import Deadline, time_left_s
 from sparktxn.process.events import log_event
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
@@ -127,9 +127,9 @@ class Appends:
         return waiting.outcome
 
     def close(self) -> None:
-        """Append what waits, and end the thread."""
+        """Append what waits, and end the thread, by the caller's deadline."""
         self._finish()
-        self._thread.join(self._timeout_s)
+        self._thread.join(time_left_s(self._timeout_s))
 
     def _finish(self) -> None:
         with self._changed:

@@ -18,6 +18,7 @@ from sparktxn.gateway.requestmemory import RequestMemory
 from sparktxn.gateway.roster import Roster
 from sparktxn.gateway.storecalls import Calls
 from sparktxn.gateway.topiclookup import TopicLookup
+from sparktxn.process.clock import time_left_s
 from sparktxn.store import Store
 
 __all__ = ["Broker"]
@@ -51,8 +52,11 @@ class Broker:
         self.roster = roster
 
     def close(self) -> None:
-        """Append what waits, and give back what this gateway holds. Open transactions are left to their time-outs."""
+        """Append what waits, and give back what this gateway holds, by the caller's deadline.
+
+        Open transactions are left to their time-outs.
+        """
         self.members.close()
         self.appends.close()
-        self.calls.close(self.settings.timeout_s)
+        self.calls.close(time_left_s(self.settings.timeout_s))
         self.admin.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import StoreError
 from sparktxn.gateway.broker import Broker
@@ -32,7 +32,7 @@ class _Begun(NamedTuple):
     request: Request
     size_bytes: int
     began_s: float
-    later: Awaitable[Answer | None]
+    later: Coroutine[Any, Any, Answer | None]
 
 
 class Connection:
@@ -52,10 +52,11 @@ class Connection:
         self._host = str(peer[0]) if peer else ""
         self._authentication = Authentication(access, broker.log.ids, broker.calls, peer)
         self._answers: asyncio.Queue[_Begun | None] = asyncio.Queue(_IN_FLIGHT_MAX)
+        self._answering: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Answer requests until the client leaves; what it has sent is still answered."""
-        answering = asyncio.create_task(self._answer())
+        answering = self._answering = asyncio.create_task(self._answer())
         try:
             async with asyncio.timeout(AUTHENTICATING_S):
                 while self._authentication.is_pending and not (answering.done() or self._authentication.has_failed):
@@ -77,6 +78,7 @@ class Connection:
             with suppress(asyncio.CancelledError):
                 await self._answers.put(None)
                 await answering
+            self._drop_unanswered()
             self._writer.close()
 
     def _note_unanswered(self, error: StoreError) -> None:
@@ -88,6 +90,24 @@ class Connection:
         transport = self._writer.transport
         transport.set_protocol(_Deaf(transport.get_protocol()))
         self._reader.feed_eof()
+
+    def abort(self) -> None:
+        """Leave the client, whatever it has not been answered, or has not taken."""
+        self._writer.transport.abort()
+        if self._answering is not None:
+            self._answering.cancel()
+        self._drop_unanswered()
+
+    def _drop_unanswered(self) -> None:
+        while not self._answers.empty():
+            begun = self._answers.get_nowait()
+            if begun is not None:
+                self._drop(begun)
+
+    def _drop(self, begun: _Begun) -> None:
+        """Give back what a request has that is not answered; what it has begun goes on."""
+        self._broker.memory.release(begun.size_bytes)
+        begun.later.close()
 
     async def _receive(self, bytes_max: int) -> None:
         size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
@@ -104,16 +124,21 @@ class Connection:
         except BaseException:
             self._broker.memory.release(size_bytes)
             raise
-        await self._answers.put(_Begun(request, size_bytes, began_s, later))
+        begun = _Begun(request, size_bytes, began_s, later)
+        try:
+            await self._answers.put(begun)
+        except BaseException:
+            self._drop(begun)
+            raise
 
-    async def _begun(self, request: Request) -> Awaitable[Answer | None]:
+    async def _begun(self, request: Request) -> Coroutine[Any, Any, Answer | None]:
         if self._authentication.is_pending and request.key != API_VERSIONS:
             return _given(await self._authentication.answer(request))
         served = SERVED.get(request.key)
         if served is None or (request.body is None and request.key != API_VERSIONS):
             raise MalformedRequest(f"request {request.key} of version {request.version} is not served")
         if served.is_queued:
-            later: Awaitable[Answer | None] = await served.handler(self._broker, request)
+            later: Coroutine[Any, Any, Answer | None] = await served.handler(self._broker, request)
             return later  # awaited in its turn: what it waits for goes on without a task of its own
         return _given(await served.handler(self._broker, request))
 
@@ -143,10 +168,21 @@ class Connection:
                 continue
             self._writer.write(frame)
             # A client that has left takes no answer; what it has sent is carried out all the same.
-            try:
+            is_connected = await self._is_taken(len(frame)) and is_connected
+
+    async def _is_taken(self, size_bytes: int) -> bool:
+        """Return whether the client takes its answers; one that has taken too little for too long is left."""
+        limit_s = self._broker.settings.answer_s + size_bytes / _BYTES_PER_S_MIN
+        try:
+            async with asyncio.timeout(limit_s):
                 await self._writer.drain()
-            except ConnectionError:
-                is_connected = False
+        except ConnectionError:
+            return False
+        except TimeoutError:
+            self._broker.figures.note_refused("unread")
+            self._writer.transport.abort()
+            return False
+        return True
 
 
 async def _given(answer: Answer) -> Answer:

@@ -20,6 +20,7 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
 from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings, parse_endpoint
 from sparktxn.gateway.security.access import Access, AccessOptions, access_of
+from sparktxn.process.clock import Deadline
 from sparktxn.process.listening import listening
 from sparktxn.store import Store
 
@@ -33,6 +34,10 @@ _ARRIVAL_S: Final = 0.1
 """After it is asked to end, what comes so late was sent before."""
 _DRAIN_S: Final = 10.0
 """So long may what was sent take to be answered."""
+_LEFT_S: Final = 1.0
+"""So long may a connection take to end that is left."""
+_CLOSE_S: Final = 5.0
+"""So long may the store take to answer what is under way then."""
 _HANDSHAKE_S: Final = 10.0
 _FRAME_READ_BYTES: Final = 1 << 16
 
@@ -48,10 +53,10 @@ def serve(
     http: str | None = None,
     on_start: Callable[[str, str | None], None],
 ) -> None:
-    """Serve Kafka's clients until this process gets SIGINT or SIGTERM.
+    """Serve Kafka's clients until this process gets SIGINT or SIGTERM, and close the store.
 
-    Then new clients are refused, what was sent is answered, and the call returns within some ten seconds. A second
-    signal ends the process at once: nothing that was acknowledged is lost.
+    Then new clients are refused, what was sent is answered within ten seconds, and the call returns some ten seconds
+    later at the latest. A second signal ends the process at once: nothing that was acknowledged is lost.
 
     Args:
         store: what they read and write.
@@ -79,9 +84,16 @@ def serve(
         listener.setblocking(False)
         endpoint = Endpoint(host, listener.getsockname()[1])
         broker = Broker(store, settings, endpoint)
-        stack.callback(broker.close)
+        stack.callback(_close, broker)
         _tune_interpreter()
         asyncio.run(_run(broker, allowed, listener, pages, partial(on_start, str(endpoint))))
+
+
+def _close(broker: Broker) -> None:
+    """Give back what a gateway holds, its store, too; one that does not answer is not waited for any longer."""
+    with Deadline(broker.log.clock, _CLOSE_S).governs():
+        broker.close()
+        broker.store.close()
 
 
 def _advertised(host: str, advertise: str | None) -> Endpoint | None:
@@ -174,6 +186,10 @@ async def serve_clients(broker: Broker, access: Access, listener: socket.socket,
     broker.log_end.end()
     if connections:
         await asyncio.wait(connections, timeout=_DRAIN_S)
-    for task in list(connections):
-        task.cancel()
-    await asyncio.gather(*connections, return_exceptions=True)
+    # The first time a connection receives no more, the second time it does not wait for its answers either.
+    for _ in range(2):
+        for task, connection in list(connections.items()):
+            connection.abort()
+            task.cancel()
+        if connections:
+            await asyncio.wait(connections, timeout=_LEFT_S)

@@ -52,6 +52,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
             until their commit.
         transactions_bytes_max: the records of open transactions in memory, before they are uploaded early.
         request_s: how long the bytes of one request may take to come, with a second more for each megabyte.
+        answer_s: how long a client may leave an answer unread, with a second more for each megabyte. A broker leaves
+            a connection as long on which nothing moves (``connections.max.idle.ms``).
         connections_max: how many clients may be connected.
         workers: how many calls of the store are under way at a time.
         timeout_s: how long one call of the store may take.
@@ -71,6 +73,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     stores_transactions: bool = False
     transactions_bytes_max: int = 128 * 1024 * 1024
     request_s: float = 30.0
+    answer_s: float = 600.0
     connections_max: int = 10_000
     workers: int = 64
     timeout_s: float = 30.0

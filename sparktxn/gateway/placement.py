@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import ssl
-from typing import Final
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 from sparktxn.gateway.gatewaysettings import Endpoint
+from sparktxn.process.background import ThreadBackground
 
 __all__ = ["Placement"]
 
+_Addresses = list[tuple[Any, ...]]
 _API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0\xff\xff"
 """A request of version 0, from an unknown client: it is answered before a client has shown who it is."""
 _CHECKED_EVERY_S: Final = 0.5
@@ -33,6 +39,8 @@ class Placement:
         """All gateways in an order that is the same on each: the place in it is a node's id."""
         self.own_id = self.nodes.index(own)
         self._missed = dict.fromkeys(range(len(self.nodes)), 0)
+        self._lookups = ThreadBackground("sparktxn-gateway-names", len(self.nodes))
+        self._looked_up: dict[int, Future[_Addresses]] = {}
 
     def alive(self) -> list[int]:
         """Return the ids of this gateway and of those that answer."""
@@ -45,24 +53,52 @@ class Placement:
     async def watch(self, *, tls: bool) -> None:
         """See again and again which of the others answer, which speak TLS or not."""
         others = [node for node in self._missed if node != self.own_id]
-        while others:
-            await asyncio.gather(*(self._check(node, tls) for node in others))
-            await asyncio.sleep(_CHECKED_EVERY_S)
+        try:
+            while others:
+                await asyncio.gather(*(self._check(node, tls) for node in others))
+                await asyncio.sleep(_CHECKED_EVERY_S)
+        finally:
+            self._lookups.close(0)
 
     async def _check(self, node: int, tls: bool) -> None:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await _asked(self.nodes[node], tls)
+                await _asked(await self._addresses(node), tls)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             self._missed[node] += 1
         else:
             self._missed[node] = 0
 
+    async def _addresses(self, node: int) -> _Addresses:
+        """Return where a gateway is, by numbers.
 
-async def _asked(endpoint: Endpoint, tls: bool) -> None:
+        The loop would look up a name on threads of its own, and wait for them at its end, however long they take.
+        """
+        looked_up = self._looked_up.get(node)
+        if looked_up is None or looked_up.cancelled():
+            lookup = partial(socket.getaddrinfo, *self.nodes[node], type=socket.SOCK_STREAM)
+            looked_up = self._looked_up[node] = self._lookups.submit(lookup)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(looked_up))
+        finally:
+            if looked_up.done():
+                del self._looked_up[node]
+
+
+async def _asked(addresses: _Addresses, tls: bool) -> None:
+    """Return once a gateway answers at one of its addresses."""
+    for *_, address in addresses[:-1]:
+        with suppress(OSError):
+            await _asked_at(Endpoint(str(address[0]), int(address[1])), tls)
+            return
+    *_, address = addresses[-1]
+    await _asked_at(Endpoint(str(address[0]), int(address[1])), tls)
+
+
+async def _asked_at(endpoint: Endpoint, tls: bool) -> None:
     """Return once a gateway answers: a process that is stopped still has its connections accepted.
 
-    Nothing of it is believed, so its certificate is not looked at.
+    Nothing of it is believed, so its certificate is not checked.
     """
     if tls:
         await _greeted(endpoint)

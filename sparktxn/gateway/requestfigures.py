@@ -14,7 +14,7 @@ __all__ = ["FAMILIES", "GatewayFigures", "Samples"]
 Samples = dict[str, dict[tuple[str, ...], float]]
 """The figures of each name, by the values of its labels; of a histogram the samples of Prometheus."""
 
-Refusal = Literal["authentication", "connection", "malformed"]
+Refusal = Literal["authentication", "connection", "malformed", "unread"]
 
 FAMILIES: Final[dict[str, Family]] = {
     "txnlog_gateway_request_seconds": Family(
@@ -23,7 +23,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "txnlog_gateway_request_bytes_total": Family("Bytes of requests", ("request",)),
     "txnlog_gateway_answer_bytes_total": Family("Bytes of answers", ("request",)),
     "txnlog_gateway_refused_total": Family(
-        "Connections that were ended: of unknown clients, above the limit, or with what is no request", ("reason",)
+        "Connections that were ended: of unknown clients, above the limit, with what is no request, or with answers "
+        "that are not read",
+        ("reason",),
     ),
     "txnlog_gateway_connections": Family("Clients that are connected", kind="gauge"),
     "txnlog_gateway_request_memory_bytes": Family("Bytes of requests that are in memory", kind="gauge"),
@@ -61,6 +63,7 @@ class GatewayFigures:
             "authentication": Counter(),
             "connection": Counter(),
             "malformed": Counter(),
+            "unread": Counter(),
         }
         self.connections = 0
 

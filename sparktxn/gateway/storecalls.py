@@ -34,7 +34,7 @@ class Calls:
         self._threads.submit(work).add_done_callback(partial(_hand_over, loop, outcome))
         return await outcome
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float | None) -> None:
         """End the threads, once their calls have returned."""
         self._threads.close(timeout_s)
 

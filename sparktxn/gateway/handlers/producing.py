@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -43,24 +43,23 @@ _SMALL_BYTES: Final = 16 * 1024
 """A smaller batch is decoded sooner than another thread takes it up."""
 
 
-async def produce(broker: Broker, request: Request) -> Awaitable[Answer | None]:
+async def produce(broker: Broker, request: Request) -> Coroutine[Any, Any, Answer | None]:
     """Take the records of a request, in order, and return what answers it once they are stored.
 
     What a transaction is given is acknowledged from memory: its commit names what it contains. Or it is stored as
     other records are, with `stores_transactions`.
     """
-    body = request.body
     topics = await _topics(broker, request)
     refused = await _added(broker, request, topics)
     outcomes = []
     for topic in topics:
         error = topic.error or refused
         taken = [
-            _given(_failed(request, part.index, error)) if error else await _taken(broker, request, topic, part)
+            _failed(request, part.index, error) if error else await _taken(broker, request, topic, part)
             for part in topic.partitions
         ]
         outcomes.append((topic, taken))
-    return _answered(outcomes, wants_answer=body.acks != 0)
+    return _answered(broker, request, outcomes)
 
 
 class _Topic(NamedTuple):
@@ -111,17 +110,28 @@ async def _added(broker: Broker, request: Request, topics: Sequence[_Topic]) -> 
     return None
 
 
+class _Waiting(NamedTuple):
+    """A batch that is being stored. It is no coroutine: a connection that is left awaits no answer."""
+
+    topic: StageTopic
+    partition: int
+    future: Awaitable[Any]
+
+
+_Outcome = dict[str, Any] | _Waiting
+
+
 async def _answered(
-    outcomes: list[tuple[_Topic, list[Awaitable[dict[str, Any]]]]], *, wants_answer: bool
+    broker: Broker, request: Request, outcomes: Sequence[tuple[_Topic, Sequence[_Outcome]]]
 ) -> Answer | None:
-    responses = [
-        {"name": topic.name, "topic_id": topic.uuid, "partition_responses": [await partition for partition in taken]}
-        for topic, taken in outcomes
-    ]
-    return {"responses": responses} if wants_answer else None
+    responses = []
+    for topic, taken in outcomes:
+        partitions = [await _outcome(broker, request, one) if isinstance(one, _Waiting) else one for one in taken]
+        responses.append({"name": topic.name, "topic_id": topic.uuid, "partition_responses": partitions})
+    return {"responses": responses} if request.body.acks != 0 else None
 
 
-async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> Awaitable[dict[str, Any]]:
+async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> _Outcome:
     body = request.body
     loan = Loan(broker.decompressed)
     try:
@@ -135,7 +145,7 @@ async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> 
         elif batch.is_transactional:
             await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
             loan.end()  # the transaction's memory has it
-            return _given(_stored(part.index, -1, -1, -1))
+            return _stored(part.index, -1, -1, -1)
         future = asyncio.wrap_future(
             broker.appends.add(
                 topic, part.index, batch.records, identity, batch.base_sequence, batch.digest, transaction
@@ -143,10 +153,10 @@ async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> 
         )
         # Not by what awaits it: that waits for the other batches of the request, which may wait for this memory.
         future.add_done_callback(loan.end)
-        return _outcome(broker, request, topic, part.index, future)
+        return _Waiting(topic, part.index, future)
     except KafkaException as error:
         loan.end()
-        return _given(_failed(request, part.index, error))
+        return _failed(request, part.index, error)
     except BaseException:
         loan.end()
         raise
@@ -202,20 +212,14 @@ def _decoded(
     return stage, batch._replace(records=rows)
 
 
-async def _outcome(
-    broker: Broker, request: Request, topic: StageTopic, partition: int, future: Awaitable[Any]
-) -> dict[str, Any]:
+async def _outcome(broker: Broker, request: Request, waiting: _Waiting) -> dict[str, Any]:
     try:
-        appended = await future
+        appended = await waiting.future
     except KafkaException as error:
-        return _failed(request, partition, error)
+        return _failed(request, waiting.partition, error)
     broker.log_end.note(broker.log.entry)
-    append_time_ms = appended.timestamp_ms if topic.has_times_of_entries else -1
-    return _stored(partition, appended.base_offset, append_time_ms, 0)
-
-
-async def _given(value: dict[str, Any]) -> dict[str, Any]:
-    return value
+    append_time_ms = appended.timestamp_ms if waiting.topic.has_times_of_entries else -1
+    return _stored(waiting.partition, appended.base_offset, append_time_ms, 0)
 
 
 def _stored(partition: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> dict[str, Any]:
