@@ -21,7 +21,7 @@ from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import Turns, in_turn
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import (
     ConsumerGroupMetadata,
     Message,
@@ -37,6 +37,7 @@ from sparktxn.process.dropped import weakly
 from sparktxn.process.events import log_event
 from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
+from sparktxn.store.joining import reserved_because
 from sparktxn.values import arguments
 from sparktxn.values.notebooks import html_table
 
@@ -64,12 +65,14 @@ class Consumer(Lookups):
         """Open the store at ``bootstrap.servers``; keyword arguments are settings with ``_`` for ``.``.
 
         Raises:
-            ConfigurationError: a setting is unknown or wrong, or ``group.id`` is missing.
+            ConfigurationError: a setting is unknown or wrong, or ``group.id`` is missing, or reserved.
             StoreNotFound: there is no store there.
         """
         given = arguments.mapping("config", config)
         given |= settings_of_keywords(settings, _CALLBACKS)
         self._settings = ConsumerSettings.parse(given)
+        if reason := reserved_because(self._settings.group_id):
+            raise ConfigurationError(reason)
         self._fork = ForkGuard()
         self._closed = self._is_closing = False
         self._turns = Turns()

@@ -9,11 +9,19 @@ from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.members import Members
 from sparktxn.log.log import Log
-from sparktxn.store.joining import submit_join
+from sparktxn.store.joining import reserved_because, submit_join
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 
-__all__ = ["INCONSISTENT_GROUP_PROTOCOL", "MEMBER_ID_REQUIRED", "Joining", "Roster", "places_of", "unknown_member"]
+__all__ = [
+    "INCONSISTENT_GROUP_PROTOCOL",
+    "MEMBER_ID_REQUIRED",
+    "Joining",
+    "Roster",
+    "check_group_id",
+    "places_of",
+    "unknown_member",
+]
 
 INCONSISTENT_GROUP_PROTOCOL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 MEMBER_ID_REQUIRED: Final = 79
@@ -35,6 +43,16 @@ class Joining(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     needs_id: bool
+
+
+def check_group_id(group_id: str) -> None:
+    """Check that a client may use a group of this name.
+
+    Raises:
+        CommandRefused: INVALID_GROUP_ID.
+    """
+    if reason := reserved_because(group_id):
+        raise CommandRefused(_INVALID_GROUP_ID, reason)
 
 
 class Roster:

@@ -14,7 +14,7 @@ from sparktxn.format.commands import JoinGroup, OffsetCommit
 from sparktxn.log.log import Log
 from sparktxn.store.memberexpiry import expire_overdue
 
-__all__ = ["group_of_members", "is_members_name", "members_name", "submit_join"]
+__all__ = ["group_of_members", "is_members_name", "members_name", "reserved_because", "submit_join"]
 
 _PREFIX: Final = "__members_of."
 _REFUSALS_BY_MEMBERS: Final = frozenset(
@@ -36,6 +36,16 @@ def is_members_name(group_id: str) -> bool:
 def group_of_members(name: str) -> str:
     """Return the group that `members_name` has made a name of."""
     return name.removeprefix(_PREFIX)
+
+
+def reserved_because(group_id: str) -> str | None:
+    """Return why no client may use a group of this name; None if it may."""
+    if not is_members_name(group_id):
+        return None
+    return (
+        f"group.id {group_id!r}: names that begin with {_PREFIX!r} are those of members whose leader divides the work "
+        f"of another group: use another name"
+    )
 
 
 def submit_join(log: Log, join: JoinGroup) -> None:

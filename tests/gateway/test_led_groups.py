@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from sparktxn.consumer import Consumer
-from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.store import Store
 from sparktxn.store.joining import members_name, submit_join
+from tests.gateway import groupclients
 from tests.gateway.gateways import RawClient
 from tests.gateway.groupclients import GROUP, LedMember, Member, committed, two_gateways
 from tests.gateway.requests import init_producer
+from tests.gateway.test_transactions_v2 import offset_sent
 
 INCONSISTENT_GROUP_PROTOCOL = 23
+INVALID_GROUP_ID = 24
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -289,3 +292,37 @@ def test_members_that_are_overdue_are_in_no_ones_way(tmp_path: Path) -> None:
         while is_refused(store, join(members_name("g"), "new")):
             time.sleep(0.05)  # the other may still live, by the clock of the store
         assert store.log.group("g") is None
+
+
+def test_no_client_uses_the_name_of_the_members_of_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be one of them, or in their way."""
+    name = members_name(GROUP)
+    monkeypatch.setattr(groupclients, "GROUP", name)
+
+    async def run() -> None:
+        async with two_gateways(tmp_path) as (client, _):
+            assert await Member(client).join() == INVALID_GROUP_ID
+            assert await LedMember(client, b"").join() == INVALID_GROUP_ID
+            assert await Member(client).commit(0, 1) == INVALID_GROUP_ID
+            heartbeat = {
+                "group_id": name,
+                "member_id": "m",
+                "member_epoch": 0,
+                "instance_id": None,
+                "rack_id": None,
+                "rebalance_timeout": 1_000,
+                "subscribed_topic_names": ["t"],
+                "subscribed_topic_regex": None,
+                "server_assignor": None,
+                "topic_partitions": [],
+            }
+            assert (await client.call(68, 1, **heartbeat)).error_code.value == INVALID_GROUP_ID
+            identity = await init_producer(client, "tx")
+            named = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+            added = await client.call(25, 3, transactional_id="tx", **named, group_id=name)
+            assert added.error_code.value == INVALID_GROUP_ID
+            assert await offset_sent(client, identity, 1, group=name) == INVALID_GROUP_ID
+
+    asyncio.run(run())
+    with pytest.raises(ConfigurationError, match=r"names that begin with '__members_of\.' are those of members"):
+        Consumer({"bootstrap.servers": str(tmp_path / "store"), "group.id": name})

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.consumergroups import Given
-from sparktxn.gateway.roster import places_of
+from sparktxn.gateway.roster import check_group_id, places_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -47,6 +47,7 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
 
 def _heard(broker: Broker, request: Request) -> Any:
     body = request.body
+    check_group_id(body.group_id)
     if broker.led_groups.has(body.group_id):
         raise CommandRefused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"the members of group {body.group_id!r} divide their work themselves"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.ledgroups import Generation
-from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining
+from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining, check_group_id
 from sparktxn.gateway.wire.consumerprotocol import CONSUMER, Subscription, assignment_bytes, subscription_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
@@ -33,6 +33,7 @@ async def join_group(broker: Broker, request: Request) -> Answer:
     """
     body = request.body
     try:
+        check_group_id(body.group_id)
         asked = _joining(request)
         subscription = _subscription(body)
         if subscription is not None and not await broker.calls.run(broker.led_groups.has, asked.group_id, max_age_s=0):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.roster import check_group_id
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.state.limits import METADATA_BYTES_MAX
@@ -56,6 +57,7 @@ def _committed(broker: Broker, request: Request) -> dict[TopicPartitionKey, int]
             codes[name, part.partition_index] = code
             if offset is not None:
                 offsets.append(offset)
+        check_group_id(body.group_id)
         if not body.group_id and generation >= 0:
             return dict.fromkeys(codes, _INVALID_GROUP_ID)
         if generation >= 0 and not body.member_id:

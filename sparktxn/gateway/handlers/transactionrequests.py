@@ -7,6 +7,7 @@ from typing import Any, Final
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import OffsetToCommit
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.roster import check_group_id
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, known_code
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.kafka.message import ConsumerGroupMetadata
@@ -88,6 +89,7 @@ async def add_offsets_to_txn(broker: Broker, request: Request) -> Answer:
     """Open the transaction, and note that it will commit offsets of a group."""
     body = request.body
     try:
+        check_group_id(body.group_id)
         await broker.calls.run(
             broker.transactions.register, body.transactional_id, _identity(body), set(), body.group_id
         )
@@ -136,6 +138,7 @@ def _offsets_added(broker: Broker, request: Request) -> dict[TopicPartitionKey, 
             )
     try:
         if offsets:
+            check_group_id(body.group_id)
             group, member = _speaker(broker, body)
             if request.version >= _ADDS_GROUP:
                 broker.transactions.register(body.transactional_id, _identity(body), set(), group.group_id)
