@@ -54,6 +54,9 @@ _SESSION_MS: Final = 15_000
 _SELDOM: Final = MappingProxyType({"session.timeout.ms": 1_800_000, "max.poll.interval.ms": 86_400_000})
 """Of consumers that sleep between their polls: there are no threads here that would show that they live."""
 _PAUSES_S: Final = (0.1, 1.0, 12.0)
+_LINGERS: Final = 0.3
+_LINGERS_S: Final = (20.0, 120.0)
+"""How long an instance may work on its inputs without a sign of life: it is taken out of its group meanwhile."""
 _INPUTS_MAX: Final = 4
 _IN_VAIN_MAX: Final = 16
 """How often an instance looks in vain before it ends: long enough for the time-outs of those that have died."""
@@ -359,6 +362,7 @@ def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
     The group's offsets are read after the transactional id was taken over. What another process has read before it was
     fenced is then either committed or void. One that is not `alone` has a transactional id of its own, often a new one
     in each of its lives. No other instance is fenced by it. It publishes offsets early, and may die or give up then.
+    Now and again it is silent before it commits, for so long that another instance gets its partitions.
     """
 
     def program(process: Process) -> None:
@@ -380,6 +384,8 @@ def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
                 idle = 0 if inputs else idle + 1
                 if inputs:
                     in_vain = 0
+                    if not alone and process.random.random() < _LINGERS:
+                        process.sleep(process.random.uniform(*_LINGERS_S))
                     records = [("out", process.random.randrange(world.topics["out"]), value) for value in inputs]
                     noted = writer.transaction(records, inputs=inputs, consumer=consumer)
                     if noted.outcome is not Outcome.COMMITTED:
