@@ -25,6 +25,7 @@ from tests.cloudservers import AzuriteServer, FakeGcsServer
 from tests.collector import ends_cycles
 from tests.forkserver import ForkServer
 from tests.handles import close_handles_of_spark, open_handles
+from tests.rewriting import rewrite_once
 from tests.seeds import night_seed
 from tests.servers import MotoServer, S3Server, SeaweedServer
 from tests.spark.sessions import QUICK_JAVA
@@ -105,9 +106,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return _Groups(config, log)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Collect no garbage while tests are collected, which makes hundreds of thousands of objects that stay."""
     gc.disable()
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        rewrite_once(config, sorted(ROOT.rglob("test_*.py")))
 
 
 def pytest_collection_finish() -> None:
