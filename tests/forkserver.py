@@ -3,7 +3,8 @@
 `ForkServer.python` is a command line that takes the arguments of Python: ``-c PROGRAM …``, ``-m MODULE …``, or a file.
 A Python that others have started can hand its program over, by `run_in_fork`.
 Folder, environment, input and output are the caller's, and so is the way it ends, also by a signal. The process id is
-that of a client that waits. To kill or stop a program from outside, start a Python of its own.
+that of a client that waits: it passes Ctrl-C and SIGTERM on, and the program does not outlive it. After SIGKILL the
+program has ended once its output has. To stop a program, or to be sure of its last step, start a Python of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 
 __all__ = ["ForkServer", "run_in_fork"]
 
@@ -50,18 +52,28 @@ class ForkServer:
         self._folder.cleanup()
 
 
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 _TESTS = os.path.dirname(os.path.abspath(__file__))
 
 
 def _call(address: str, arguments: list[str]) -> int:
     """Run one program, as its client; return its exit code, or minus the signal that has ended it."""
-    asked = json.dumps({"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
+    ignored = [number for number in _PASSED_ON if signal.getsignal(number) is signal.SIG_IGN]
+    asked = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ), "ignored": ignored}
+    message = json.dumps(asked).encode()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        socket.send_fds(connection, [len(asked).to_bytes(4, "big")], [0, 1, 2])
-        connection.sendall(asked)
+        socket.send_fds(connection, [len(message).to_bytes(4, "big")], [0, 1, 2])
+        connection.sendall(message)
+        for number in set(_PASSED_ON).difference(ignored):
+            signal.signal(number, lambda received, _: _pass_on(connection, received))
         answer = connection.recv(16)
     return int(answer or b"1")
+
+
+def _pass_on(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # the program has ended
+        connection.sendall(bytes([number]))
 
 
 def run_in_fork(address: str, arguments: list[str]) -> None:
@@ -98,11 +110,14 @@ def _serve(descriptor: int) -> list[str]:
     if program:
         for one in descriptors:
             os.close(one)
-        code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+        code = _attended(program, connection)
         with contextlib.suppress(BrokenPipeError):  # the caller was killed
             connection.sendall(str(code).encode())
         os._exit(0)
     connection.close()
+    for number in _PASSED_ON:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in asked["ignored"] else usual)  # type: ignore[operator]
     for target, source in enumerate(descriptors):
         os.dup2(source, target)
         os.close(source)
@@ -110,6 +125,26 @@ def _serve(descriptor: int) -> list[str]:
     os.environ.clear()
     os.environ.update(asked["environment"])  # type: ignore[call-overload]
     return asked["arguments"]  # type: ignore[return-value]
+
+
+def _attended(program: int, connection: socket.socket) -> int:
+    """Pass the signals of the client on to the program, and end it with its client; return how it has ended."""
+    living = threading.Lock()  # held where the process id must be the program's still
+
+    def attend() -> None:
+        is_there = True
+        while is_there:
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                received = connection.recv(1)
+            is_there = bool(received)
+            with living:
+                os.kill(program, received[0] if is_there else signal.SIGKILL)
+
+    threading.Thread(target=attend, daemon=True).start()
+    os.waitid(os.P_PID, program, os.WEXITED | os.WNOWAIT)
+    living.acquire()  # to the end of this process
+    return os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
 
 
 def _reaped() -> list[int]:
@@ -124,6 +159,8 @@ def _run(arguments: list[str]) -> None:
     """Run what Python runs for the arguments."""
     import runpy
 
+    # The folders of PYTHONPATH that the server was not started with, where Python would put them.
+    sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ["", *sys.path]]
     kind, *rest = arguments
     if kind == "-c":
         sys.argv = ["-c", *rest[1:]]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparktxn.admin import AdminClient, NewTopic
+from tests.commandline import txnlog
 from tests.gateway.wire import WAIT_S
 
 
@@ -37,10 +38,11 @@ def new_store(folder: Path, *topics: str) -> str:
 
 
 @contextmanager
-def gateway(store: str, *options: str, listen: str = "127.0.0.1:0") -> Iterator[Gateway]:
+def gateway(store: str, *options: str, listen: str = "127.0.0.1:0", own_python: bool = False) -> Iterator[Gateway]:
+    """Start a gateway, and kill it at the end. A test whose subject is a signal needs one with a Python of its own."""
     words = ("gateway", "--store", store, "--listen", listen, "--json", *options)
     pipe = subprocess.PIPE
-    command = [sys.executable, "-m", "sparktxn", *words]
+    command = [*([sys.executable, "-m", "sparktxn"] if own_python else txnlog()), *words]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=os.environ)
     try:
         assert process.stdout is not None

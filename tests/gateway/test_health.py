@@ -106,7 +106,7 @@ def waiting_fetch(wire: Wire, wait_ms: int = 60_000) -> None:
 
 
 def test_a_signal_has_it_answer_what_was_sent_and_take_nothing_new(tmp_path: Path) -> None:
-    with gateway(new_store(tmp_path), "--http", "127.0.0.1:0") as found:
+    with gateway(new_store(tmp_path), "--http", "127.0.0.1:0", own_python=True) as found:
         with Wire(found.address) as wire, Wire(found.address) as idle:
             assert idle.ask("list_groups", 5).error_code is ErrorCode.none
             waiting_fetch(wire)
@@ -126,7 +126,7 @@ def test_a_signal_has_it_answer_what_was_sent_and_take_nothing_new(tmp_path: Pat
 
 
 def test_what_is_sent_together_with_the_signal_is_answered(tmp_path: Path) -> None:
-    with gateway(new_store(tmp_path)) as found, Wire(found.address) as wire:
+    with gateway(new_store(tmp_path), own_python=True) as found, Wire(found.address) as wire:
         wire.ask("list_groups", 5)
         for _ in range(10):
             wire.send("list_groups", 5)
@@ -143,7 +143,7 @@ def test_what_is_sent_together_with_the_signal_is_answered(tmp_path: Path) -> No
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    with gateway(new_store(tmp_path)) as found, Wire(found.address) as wire:
+    with gateway(new_store(tmp_path), own_python=True) as found, Wire(found.address) as wire:
         wire.ask("list_groups", 5)
         # Answers that are not read keep it waiting.
         found.process.send_signal(signal.SIGTERM)

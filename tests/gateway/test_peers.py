@@ -71,7 +71,10 @@ def test_a_client_that_loses_a_gateway_goes_on_at_another(tmp_path: Path) -> Non
         finally:
             await producer.stop()
 
-    with gateway(store, *peers, listen=addresses[0]) as first, gateway(store, *peers, listen=addresses[1]):
+    with (
+        gateway(store, *peers, listen=addresses[0], own_python=True) as first,
+        gateway(store, *peers, listen=addresses[1]),
+    ):
         asyncio.run(produce())
     values = read_arrow(store, "orders").read_all().column("value").to_pylist()
     assert values == [str(number).encode() for number in range(10)]

@@ -72,7 +72,7 @@ def test_what_was_acknowledged_outside_transactions_survives_a_kill(tmp_path: Pa
             await producer.send_and_wait("orders", str(number).encode(), partition=0)
         found.process.send_signal(signal.SIGKILL)
 
-    with gateway(store) as found:
+    with gateway(store, own_python=True) as found:
         with_producer(found.address, work)
         found.process.wait()
     with gateway(store) as other:
@@ -105,7 +105,7 @@ def end(wire: Wire, name: str, known: dict[str, Any], *, committed: bool) -> Err
 def test_what_a_lost_gateway_had_open_is_aborted_at_another_one(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     with gateway(store) as other:
-        with gateway(store) as lost, Wire(lost.address) as wire:
+        with gateway(store, own_python=True) as lost, Wire(lost.address) as wire:
             known = identity(wire, "shop")
             begin(wire, "shop", known)
             lost.process.send_signal(signal.SIGKILL)

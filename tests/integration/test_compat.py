@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from sparktxn.compat.addresses import STORES_VARIABLE, Stores
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
+from tests.forkserver import ForkServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,18 +49,29 @@ FAKE_PACKAGE = {
 }
 
 
-def run(*arguments: str, path: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process whose confluent_kafka is the one in `path`, or none."""
-    blocked = {} if path is None else {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
-    plain = {name: value for name, value in os.environ.items() if name != STORES_VARIABLE}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**plain, "PYTHONPATH": str(ROOT), **blocked, **environment},
-    )
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Runs what Python runs, with the package confluent_kafka that is in the folder `path`, or with none."""
+    with ForkServer("sparktxn", "sparktxn.admin", "sparktxn.aio") as server:
+
+        def run_one(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*server.python, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+                env={**environment(), "PYTHONPATH": str(path or "")},
+            )
+
+        yield run_one
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != STORES_VARIABLE}
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -82,7 +95,7 @@ def package(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("has_package", [False, True])
-def test_a_program_runs_unchanged(program: Path, package: Path, tmp_path: Path, has_package: bool) -> None:
+def test_a_program_runs_unchanged(run: Run, program: Path, package: Path, tmp_path: Path, has_package: bool) -> None:
     path = package if has_package else None
     arguments = ["-m", "sparktxn.compat", "--stores", str(tmp_path / "log"), str(program), "a", "-b"]
     found = run(*arguments, path=path)
@@ -99,13 +112,13 @@ def test_the_environment_names_the_store_and_a_module_runs(program: Path, tmp_pa
     assert found.stdout == "['c'] __main__ b'x' 2.16.0\n", found.stderr
 
 
-def test_the_packages_own_modules_are_loaded_over_our_clients(package: Path) -> None:
+def test_the_packages_own_modules_are_loaded_over_our_clients(run: Run, package: Path) -> None:
     code = "import sparktxn.compat as c; c.install(); from confluent_kafka.serialization import NAME; print(NAME)"
     found = run("-c", code, path=package)
     assert found.stdout == "sparktxn.errors\n", found.stderr
 
 
-def test_what_needs_the_package_says_so_without_it() -> None:
+def test_what_needs_the_package_says_so_without_it(run: Run) -> None:
     code = "import sparktxn.compat as c; c.install(); import confluent_kafka.error; import confluent_kafka.avro"
     found = run("-c", code)
     assert found.stderr.splitlines()[-1] == (
@@ -115,20 +128,20 @@ def test_what_needs_the_package_says_so_without_it() -> None:
 
 
 @pytest.mark.parametrize("module", ["confluent_kafka.aio", "confluent_kafka.experimental.aio"])
-def test_the_clients_for_asyncio_are_there_without_the_package(tmp_path: Path, module: str) -> None:
+def test_the_clients_for_asyncio_are_there_without_the_package(run: Run, tmp_path: Path, module: str) -> None:
     program = ROOT / "tests" / "interop" / "programs" / "aio_round_trip.py"
     (tmp_path / "program.py").write_text(program.read_text().replace("confluent_kafka.aio", module))
     found = run("-m", "sparktxn.compat", "--stores", str(tmp_path / "log"), str(tmp_path / "program.py"))
     assert found.stdout == "2 21 ['committed']\nTrue\n", found.stderr
 
 
-def test_a_package_that_is_imported_already_is_refused(package: Path) -> None:
+def test_a_package_that_is_imported_already_is_refused(run: Run, package: Path) -> None:
     (package / "confluent_kafka" / "__init__.py").write_text("")
     found = run("-c", "import confluent_kafka, sparktxn.compat as c; c.install()", path=package)
     assert "call sparktxn.compat.install() before its first import" in found.stderr.splitlines()[-1]
 
 
-def test_install_can_be_called_twice() -> None:
+def test_install_can_be_called_twice(run: Run) -> None:
     code = (
         "import sys, sparktxn.compat as c\n"
         "c.install('/a'); count = len(sys.meta_path); c.install({'b:1': '/b'}); assert len(sys.meta_path) == count\n"
@@ -139,7 +152,7 @@ def test_install_can_be_called_twice() -> None:
     assert found.stdout == "AdminClient('/b')\n", found.stderr
 
 
-def test_a_broker_without_a_store_is_an_error_that_says_what_to_set(program: Path) -> None:
+def test_a_broker_without_a_store_is_an_error_that_says_what_to_set(run: Run, program: Path) -> None:
     found = run("-m", "sparktxn.compat", str(program))
     assert found.returncode == 1
     assert found.stderr.splitlines()[-1] == (
@@ -151,13 +164,13 @@ def test_a_broker_without_a_store_is_an_error_that_says_what_to_set(program: Pat
 @pytest.mark.parametrize(
     "arguments", [[], ["-h"], ["-m"], ["--stores"], ["--stores", "/log"], ["--store=/log", "x.py"]]
 )
-def test_a_wrong_command_shows_the_usage(arguments: list[str]) -> None:
+def test_a_wrong_command_shows_the_usage(run: Run, arguments: list[str]) -> None:
     found = run("-m", "sparktxn.compat", *arguments)
     assert found.returncode == 1
     assert found.stderr.startswith("usage: python -m sparktxn.compat [--stores STORES] program.py")
 
 
-def test_a_missing_program_and_wrong_stores_are_named() -> None:
+def test_a_missing_program_and_wrong_stores_are_named(run: Run) -> None:
     assert "there is no program 'none.py'" in run("-m", "sparktxn.compat", "none.py").stderr
     wrong = run("-m", "sparktxn.compat", "--stores", "localhost:9092", "none.py").stderr
     assert wrong.startswith("error: stores has 'localhost:9092': expected host:port=/data/log")
