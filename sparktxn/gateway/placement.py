@@ -40,7 +40,7 @@ class Placement:
         self.own_id = self.nodes.index(own)
         self._missed = dict.fromkeys(range(len(self.nodes)), 0)
         self._lookups = ThreadBackground("sparktxn-gateway-names", len(self.nodes))
-        self._looked_up: dict[int, Future[_Addresses]] = {}
+        self._searches: dict[int, Future[_Addresses]] = {}
 
     def alive(self) -> list[int]:
         """Return the ids of this gateway and of those that answer."""
@@ -74,15 +74,15 @@ class Placement:
 
         The loop would look up a name on threads of its own, and wait for them at its end, however long they take.
         """
-        looked_up = self._looked_up.get(node)
-        if looked_up is None or looked_up.cancelled():
+        search = self._searches.get(node)
+        if search is None or search.cancelled():
             lookup = partial(socket.getaddrinfo, *self.nodes[node], type=socket.SOCK_STREAM)
-            looked_up = self._looked_up[node] = self._lookups.submit(lookup)
+            search = self._searches[node] = self._lookups.submit(lookup)
         try:
-            return await asyncio.shield(asyncio.wrap_future(looked_up))
+            return await asyncio.shield(asyncio.wrap_future(search))
         finally:
-            if looked_up.done():
-                del self._looked_up[node]
+            if search.done():
+                del self._searches[node]
 
 
 async def _asked(addresses: _Addresses, tls: bool) -> None:

@@ -338,7 +338,7 @@ def test_requests_of_one_producer_at_two_gateways_at_once_end_it_once(tmp_path):
 
 
 def test_after_an_abort_from_outside_the_old_epoch_begins_nothing(at_two):
-    """What the client goes on with would be a transaction without the records that it has sent before."""
+    """The transaction that it begins would be without the records that the client has sent before."""
 
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await init_producer(first, TX)

@@ -39,9 +39,9 @@ _NEWER: Final[Mapping[int, tuple[int, Mapping[int, int]]]] = MappingProxyType(
         ),
     }
 )
-"""Codes that clients do not know in all versions of a producer's requests: what is in their place, and from which
-version on each request has the code itself.
+"""Codes that clients do not know in all versions of a producer's requests.
 
+For each: the code in its place, and from which version on a request has the code itself.
 `INVALID_PRODUCER_ID_MAPPING` asks a client to abort, whichever of these requests it has sent.
 """
 
