@@ -122,6 +122,14 @@ class ObjectStore(Protocol):
 
 
 @runtime_checkable
+class BatchStore(Protocol):
+    """What a store has in addition that creates several objects for less than one after the other."""
+
+    def put_each_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[PutOutcome]:
+        """Return `put_if_absent` of each (name, bytes), in order; after an error any of them may have been created."""
+
+
+@runtime_checkable
 class FolderStore(Protocol):
     """What a store of files has in addition to objects, and maintenance tidies up."""
 

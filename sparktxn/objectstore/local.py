@@ -128,28 +128,19 @@ class LocalStore:
             StoreUnavailable: nothing was created: no space, no permission, a read-only or broken disk.
             ConfigurationError: the folder, new at this put, cannot link or fsync.
         """
-        path = self._path(checked_object_name(name))
-        check_time("create", path)
-        PROCESS.put.note(len(data))
-        if self._fsync:
-            DISK.check(path[: path.rfind("/")])
-        folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return PutOutcome.EXISTS
-        except OSError as error:
-            if error.errno in _REFUSED:
-                raise _unavailable("create", path, error) from error
-            return PutOutcome.UNKNOWN
-        finally:
-            _unlink(temporary)
-        if self._fsync:
-            try:
-                DISK.fsync(folder, folder)
-            except OSError:
-                return PutOutcome.UNKNOWN
-        return PutOutcome.CREATED
+        outcome, folder = self._create(name, data)
+        return outcome if outcome is not PutOutcome.CREATED else self._made_durable(folder)
+
+    def put_each_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[PutOutcome]:
+        """Do `put_if_absent` of each. With fsync, all names that are new in a folder become durable by one fsync.
+
+        Raises:
+            StoreUnavailable, ConfigurationError: as `put_if_absent`; those before may have been created.
+        """
+        made = [self._create(name, data) for name, data in objects]
+        new = dict.fromkeys(folder for outcome, folder in made if outcome is PutOutcome.CREATED)
+        durable = {folder: self._made_durable(folder) for folder in new}
+        return [outcome if outcome is not PutOutcome.CREATED else durable[folder] for outcome, folder in made]
 
     def put(self, name: str, data: bytes) -> None:
         """Write the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
@@ -269,6 +260,35 @@ class LocalStore:
             )
         if os.path.isdir(found):
             self._inside.add(folder)
+
+    def _create(self, name: str, data: bytes) -> tuple[PutOutcome, str]:
+        """Do `put_if_absent`, but with fsync a new name is not durable yet; return the folder that it is in, too."""
+        path = self._path(checked_object_name(name))
+        check_time("create", path)
+        PROCESS.put.note(len(data))
+        if self._fsync:
+            DISK.check(path[: path.rfind("/")])
+        folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return PutOutcome.EXISTS, folder
+        except OSError as error:
+            if error.errno in _REFUSED:
+                raise _unavailable("create", path, error) from error
+            return PutOutcome.UNKNOWN, folder
+        finally:
+            _unlink(temporary)
+        return PutOutcome.CREATED, folder
+
+    def _made_durable(self, folder: str) -> PutOutcome:
+        """Return CREATED once the new names in `folder` are durable, where fsync is on; UNKNOWN if that failed."""
+        if self._fsync:
+            try:
+                DISK.fsync(folder, folder)
+            except OSError:
+                return PutOutcome.UNKNOWN
+        return PutOutcome.CREATED
 
     def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
         """Write `data` to a hidden file next to `path`, on the disk if it is to be `durable`; return (folder, file).

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.objectstore.contract import BatchStore, ObjectStore, PutOutcome
 from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.process.events import log_event
 
-__all__ = ["put_until_stored", "replace_hint"]
+__all__ = ["put_each_until_stored", "put_until_stored", "replace_hint"]
 
 _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
@@ -49,6 +50,18 @@ def put_until_stored(
         clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
         pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
     raise StoreUnavailable(f"object {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
+
+
+def put_each_until_stored(objects: ObjectStore, each: Sequence[tuple[str, bytes]], clock: Clock) -> None:
+    """Put objects, given as (name, bytes), as `put_until_stored` does; all are durable once this returns.
+
+    Raises:
+        StoreUnavailable: the store did not take one, or did not show it in time; any of them may still appear.
+    """
+    outcomes = objects.put_each_if_absent(each) if isinstance(objects, BatchStore) else [PutOutcome.UNKNOWN] * len(each)
+    for (name, data), outcome in zip(each, outcomes, strict=True):
+        if outcome is not PutOutcome.CREATED:
+            put_until_stored(objects, name, data, clock)
 
 
 def replace_hint(objects: ObjectStore, name: str, data: bytes) -> None:

@@ -33,7 +33,18 @@ __all__ = ["PROGRAMS", "orders", "payments"]
 PROGRAMS: Final = {"send": "", "check": "order committed", "check of what never ran": "half message stored"}
 """What the process does that is killed, by the step of the example at which one before it has died."""
 
-_VERBS: Final = ("get", "get_many", "get_range", "put_if_absent", "put", "list", "list_names", "delete", "make_durable")
+_VERBS: Final = (
+    "get",
+    "get_many",
+    "get_range",
+    "put_if_absent",
+    "put_each_if_absent",
+    "put",
+    "list",
+    "list_names",
+    "delete",
+    "make_durable",
+)
 _CHECKER: Final = "sparktxn-checks"
 _SHORT_MS: Final = {"transaction.timeout.ms": 60, "transaction.check.interval.ms": 60, "transaction.check.poll.ms": 20}
 

@@ -35,6 +35,7 @@ class ForgetfulKernel:
         self._names: dict[str, set[str]] = defaultdict(set)
         self._lost: set[str] = set()
         self._lost_bytes: set[int] = set()
+        self._kept: list[int] = []
         link, mkdir = os.link, os.mkdir
 
         def linked(source: str, goal: str) -> None:
@@ -57,12 +58,18 @@ class ForgetfulKernel:
             self._lost |= unwritten
             if not os.path.isdir(path):
                 self._lost_bytes.add(os.fstat(descriptor).st_ino)
+                # Kept open: else the next file may get its number.
+                self._kept.append(os.dup(descriptor))
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def survives(self, path: Path) -> bool:
         """True if the file, its name and the names of all folders above it are on the disk."""
         unwritten = self._lost.union(*self._names.values())
         return path.stat().st_ino not in self._lost_bytes and unwritten.isdisjoint(map(str, (path, *path.parents)))
+
+    def close(self) -> None:
+        while self._kept:
+            os.close(self._kept.pop())
 
 
 def acknowledged(root: Path) -> Iterator[str]:
@@ -78,20 +85,35 @@ def acknowledged(root: Path) -> Iterator[str]:
                 break
 
 
-def lost(root: Path, patch: Patch, failing: int) -> tuple[int, list[str], list[str]]:
+def acknowledged_together(root: Path) -> Iterator[str]:
+    """Put all names at once, as checkpoints put their parts; return what was called durable."""
+    with suppress(StoreUnavailable, ConfigurationError):
+        store = LocalStore(str(root), fsync=True)
+        outcomes = store.put_each_if_absent([(name, name.encode()) for name in NAMES])
+        yield from (name for name, outcome in zip(NAMES, outcomes, strict=True) if outcome is PutOutcome.CREATED)
+
+
+Program = Callable[[Path], Iterator[str]]
+
+
+def lost(root: Path, patch: Patch, failing: int, program: Program) -> tuple[int, list[str], list[str]]:
     """(how many fsyncs the program has made, what it has acknowledged, what of that a power cut would take)."""
     with patch.context() as patched:
+        # Else what has failed above the folders of all runs would be remembered in the runs that follow.
+        patched.setattr(local, "DISK", Disk())
         kernel = ForgetfulKernel(patched, failing)
-        names = list(acknowledged(root))
-    return kernel.fsyncs, names, [name for name in names if not kernel.survives(root / name)]
+        names = list(program(root))
+    found = [name for name in names if not kernel.survives(root / name)]
+    kernel.close()
+    return kernel.fsyncs, names, found
 
 
-def find_lost(folder: Path, patch: Patch) -> list[str]:
+def find_lost(folder: Path, patch: Patch, program: Program = acknowledged) -> list[str]:
     """What a power cut would take of what was acknowledged, over all fsyncs that may fail."""
-    fsyncs, names, found = lost(folder / "calm", patch, 0)
+    fsyncs, names, found = lost(folder / "calm", patch, 0, program)
     assert (tuple(names), found) == (NAMES, [])
     for failing in range(1, fsyncs + 1):
-        found += [f"fsync {failing}: {name}" for name in lost(folder / str(failing), patch, failing)[2]]
+        found += [f"fsync {failing}: {name}" for name in lost(folder / str(failing), patch, failing, program)[2]]
     return found
 
 
@@ -116,8 +138,22 @@ def without_other_handles(patch: Patch) -> None:
     patch.setattr(LocalStore, "__init__", opened)
 
 
-def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, monkeypatch: Patch) -> None:
-    assert find_lost(tmp_path, monkeypatch) == []
+@pytest.mark.parametrize("program", [acknowledged, acknowledged_together])
+def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, monkeypatch: Patch, program: Program) -> None:
+    assert find_lost(tmp_path, monkeypatch, program) == []
+
+
+def test_names_that_are_put_together_are_lost_where_a_failure_is_not_reported(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    made_durable = LocalStore._made_durable
+
+    def acknowledges(store: LocalStore, folder: str) -> PutOutcome:
+        made_durable(store, folder)
+        return PutOutcome.CREATED
+
+    monkeypatch.setattr(LocalStore, "_made_durable", acknowledges)
+    assert find_lost(tmp_path, monkeypatch, acknowledged_together) != []
 
 
 @pytest.mark.parametrize("without", [without_a_memory, without_folders_above, without_other_handles])

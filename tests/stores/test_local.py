@@ -18,6 +18,8 @@ import pytest
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from sparktxn.objectstore import PutOutcome
+from sparktxn.objectstore.durable import Disk
+from sparktxn.objectstore.local import LocalStore
 from sparktxn.store import Store
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 from tests.seeds import examples
@@ -157,9 +159,8 @@ def test_a_name_that_may_not_be_durable_is_unknown(root: Path, monkeypatch: pyte
     assert store.get(ENTRY) == b"x"
 
 
-def test_file_then_name_then_folder_reach_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Opening(str(root)).open()
-    store.put_if_absent("_log/0", b"x")
+def traced_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what is done from now on for names to be durable, in order."""
     events: list[str] = []
     fsync, link = os.fsync, os.link
 
@@ -173,8 +174,44 @@ def test_file_then_name_then_folder_reach_the_disk(root: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "fsync", traced_fsync)
     monkeypatch.setattr(os, "link", traced_link)
+    return events
+
+
+def test_file_then_name_then_folder_reach_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Opening(str(root)).open()
+    store.put_if_absent("_log/0", b"x")
+    events = traced_steps(monkeypatch)
     store.put_if_absent(ENTRY, b"x")
     assert events == ["fsync file", "link", "fsync folder"]
+
+
+def test_names_that_are_put_together_cost_one_fsync_of_their_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(root), fsync=True)
+    store.put_if_absent("_log/0", b"x")
+    events = traced_steps(monkeypatch)
+    outcomes = store.put_each_if_absent([("_log/1", b"one"), ("_log/0", b"y"), ("_log/2", b"two")])
+    assert outcomes == [PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.CREATED]
+    assert events == [*["fsync file", "link"] * 3, "fsync folder"]
+    assert store.get_many(["_log/0", "_log/1", "_log/2"]) == [b"x", b"one", b"two"]
+
+
+def test_the_parts_of_a_checkpoint_become_durable_by_one_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = Disk.fsync
+
+    def noted(disk: Disk, path: str, folder: str) -> None:
+        synced.append(os.path.relpath(path, root))
+        fsync(disk, path, folder)
+
+    with Store.open(str(root), create=True) as store:
+        store.create_topic("t")
+        monkeypatch.setattr(Disk, "fsync", noted)
+        store.log.checkpoint()
+    (parts,) = [folder for folder in (root / "_log/_checkpoints").iterdir() if folder.is_dir()]
+    assert len(list(parts.iterdir())) > 1
+    assert synced.count(os.path.relpath(parts, root)) == 1
 
 
 def test_folders_that_a_put_makes_are_durable_up_to_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.objectstore import PutOutcome
+from sparktxn.objectstore.putting import put_each_until_stored, put_until_stored
 from sparktxn.process.clock import Deadline
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import ScriptedStore
@@ -37,6 +40,24 @@ def test_what_another_writer_has_put_is_returned_durable() -> None:
     objects = ScriptedStore(["taken"])
     assert put(objects, ManualClock()) == b"other"
     assert objects.made_durable == ["_log/object"]
+
+
+class BatchingStore(ScriptedStore):
+    """One whose answer to the second of several objects is lost."""
+
+    def put_each_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[PutOutcome]:
+        outcomes = [self.put_if_absent(name, data) for name, data in objects]
+        return [PutOutcome.UNKNOWN if place == 1 else outcome for place, outcome in enumerate(outcomes)]
+
+
+@pytest.mark.parametrize("kind", [ScriptedStore, BatchingStore])
+def test_each_of_several_objects_is_stored_and_durable(kind: type[ScriptedStore]) -> None:
+    objects = kind([])
+    each = [("_log/1", b"one"), ("_log/2", b"two"), ("_log/3", b"three")]
+    put_each_until_stored(objects, each, ManualClock())
+    assert [objects.get(name) for name, _ in each] == [data for _, data in each]
+    # What is not known to be stored is put again, and then made durable.
+    assert objects.made_durable == (["_log/2"] if kind is BatchingStore else [])
 
 
 def test_attempts_end_though_no_deadline_is_set_and_their_pauses_grow() -> None:

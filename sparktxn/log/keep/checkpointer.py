@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -33,7 +34,7 @@ from sparktxn.log.follow.heads import hinted_head, read_parts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored, replace_hint
+from sparktxn.objectstore.putting import put_each_until_stored, put_until_stored, replace_hint
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.process.events import log_event
@@ -48,6 +49,9 @@ from sparktxn.values.structs import (
 )
 
 __all__ = ["Checkpointer"]
+
+_PUT_TOGETHER: Final = 64
+"""So many parts are encoded and put at a time: memory stays bounded."""
 
 
 class _Captured(Struct):
@@ -283,6 +287,7 @@ class Checkpointer:
         checkpoint = self._ids.token()
         refs = dict(captured.refs)
         written: dict[str, Sequence[StateRecord]] = {}
+        waiting: list[tuple[str, bytes]] = []
         for index, (part, records) in enumerate(sorted(captured.changed.items())):
             written[part] = [located.get(record.key, record) for record in records]
             if not records:
@@ -291,8 +296,12 @@ class Checkpointer:
                 continue
             data = encode_part(written[part])
             name = names.checkpoint_part(captured.entry, checkpoint, index)
-            put_until_stored(self._objects, name, data, self._clock)
+            waiting.append((name, data))
+            if len(waiting) == _PUT_TOGETHER:
+                put_each_until_stored(self._objects, waiting, self._clock)
+                waiting = []
             refs[part] = PartRef(name, len(data), digest(data))
+        put_each_until_stored(self._objects, waiting, self._clock)
         head = CheckpointHead(
             format=FORMAT_VERSION,
             checkpoint=checkpoint,
