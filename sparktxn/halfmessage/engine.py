@@ -57,6 +57,18 @@ class StagedMessages(Struct, frozen=True):
     records: dict[str, bytes] = {}
 
 
+class _Together(Struct):
+    """Messages for one partition, and the bytes of their records."""
+
+    records: list[MessageRecord]
+    size_bytes: int = 0
+
+    def timestamps_ms(self) -> tuple[int, int]:
+        """Return when the first and the last of them was made."""
+        times_ms = [record.born_ms for record in self.records]
+        return min(times_ms), max(times_ms)
+
+
 class HalfEngine:
     """What a transactional client does with a store. Any number of threads use it at a time."""
 
@@ -72,6 +84,7 @@ class HalfEngine:
         self._choose = partitioner(settings.partitioner)
         self._lock = threading.Lock()
         self._next_partition = int(self.log.ids.token()[:8], 32)
+        self._stage_topics: dict[str, tuple[TopicState, StageTopic]] = {}
         self.ends = Ends(self.log)
 
     def within(self, timeout_s: float = -1) -> AbstractContextManager[object]:
@@ -139,47 +152,67 @@ class HalfEngine:
             KafkaException: see `topic`; MSG_SIZE_TOO_LARGE.
             StoreUnavailable: the object store does not answer; nothing names what was uploaded.
         """
-        by_place: dict[TopicPartitionKey, list[MessageRecord]] = {}
+        by_place: dict[TopicPartitionKey, _Together] = {}
         topics: dict[str, TopicState] = {}
         partitions = []
         for record in records:
             topic = topics.get(record.topic) or self.topic(record.topic, half=half)
             topics[record.topic] = topic
-            self._check_record(record, topic)
+            size_bytes = self._checked_size(record, topic)
             partition = self._choose(record.key, topic.partition_count, self._pick)
             partitions.append(partition)
-            by_place.setdefault((record.topic, partition), []).append(record)
+            together = by_place.setdefault((record.topic, partition), _Together([]))
+            together.records.append(record)
+            together.size_bytes += size_bytes
         segments = []
         left_bytes = INLINE_LIST_BYTES_MAX
         for (name, partition), found in by_place.items():
-            stage = StageTopic.of(topics[name])
+            stage = self._stage_topic(topics[name])
             staged = self._inline(stage, partition, found, left_bytes) or self._upload(stage, partition, found)
             left_bytes -= len(staged.data)
             segments.append(staged)
         carried = {staged.segment: staged.data for staged in segments if staged.data}
         return StagedMessages(tuple(partitions), tuple(map(_half_segment, segments)), carried)
 
-    def _inline(
-        self, topic: StageTopic, partition: int, records: Sequence[MessageRecord], bytes_max: int
-    ) -> StagedSegment | None:
+    def _stage_topic(self, topic: TopicState) -> StageTopic:
+        known = self._stage_topics.get(topic.name)
+        if known is None or known[0] is not topic:
+            known = self._stage_topics[topic.name] = (topic, StageTopic.of(topic))
+        return known[1]
+
+    def _inline(self, topic: StageTopic, partition: int, together: _Together, bytes_max: int) -> StagedSegment | None:
         """Return a segment whose records the entry is to carry; None if they are too large for it."""
         log = self.log
-        size_bytes = sum(record.size_bytes() for record in records)
-        if not may_be_carried(topic, size_bytes, log.settings.inline_bytes):
+        if not may_be_carried(topic, together.size_bytes, log.settings.inline_bytes):
             return None
-        return inline_segment(log.ids, topic, partition, record_table(records), bytes_max)
+        table, times_ms = record_table(together.records), together.timestamps_ms()
+        return inline_segment(log.ids, topic, partition, table, bytes_max, timestamps_ms=times_ms)
 
-    def _upload(self, topic: StageTopic, partition: int, records: Sequence[MessageRecord]) -> StagedSegment:
-        log, table = self.log, record_table(records)
-        born = log.born()
-        return upload_segment(log.objects, log.ids, born, topic, partition, table, clock=log.clock, count_payload=False)
+    def _upload(self, topic: StageTopic, partition: int, together: _Together) -> StagedSegment:
+        log = self.log
+        return upload_segment(
+            log.objects,
+            log.ids,
+            log.born(),
+            topic,
+            partition,
+            record_table(together.records),
+            timestamps_ms=together.timestamps_ms(),
+            clock=log.clock,
+            count_payload=False,
+        )
 
     def _pick(self, partition_count: int) -> int:
         with self._lock:
             self._next_partition += 1
             return self._next_partition % partition_count
 
-    def _check_record(self, record: MessageRecord, topic: TopicState) -> None:
+    def _checked_size(self, record: MessageRecord, topic: TopicState) -> int:
+        """Return how many bytes the record has.
+
+        Raises:
+            KafkaException: INVALID_RECORD: the topic is compacted, and it has no key; MSG_SIZE_TOO_LARGE.
+        """
         if record.key is None and is_compacted(topic.settings):
             raise _refusal(
                 ErrorCode.INVALID_RECORD,
@@ -194,6 +227,7 @@ class HalfEngine:
                 f"a message of {size} bytes for topic {topic.name!r} is too large: max.message.size allows bodies of "
                 f"{self.settings.message_bytes_max} bytes, the topic's max.message.bytes records of {allowed}",
             )
+        return size
 
     # --- half transactions -----------------------------------------------------------------------------------------
 
