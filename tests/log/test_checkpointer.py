@@ -275,3 +275,15 @@ def test_a_store_that_does_not_answer_is_asked_again_after_a_pause(shared, clien
     client.fail_next("put_if_absent", Fault.LATE, part_of_name=names.CHECKPOINTS)
     assert client.log.checkpoint() == 1
     assert shared.clock.monotonic_s() > before_s
+
+
+def test_an_opening_asks_for_few_entries_at_once_however_rare_checkpoints_are(shared, client) -> None:
+    client.initialise("tx", "init")
+    for number in range(150):
+        client.submit(*client.fused(number + 1, number))
+    shared.objects.probe_is_cheap = False  # as on S3, where each request is paid for
+    opened = shared.client(checkpoint_entries=100_000)
+    assert opened.log.entry == client.log.entry
+    asked = {step.name for step in opened.objects.operations}
+    assert names.entry(client.log.entry + 1) in asked
+    assert names.entry(client.log.entry + 66) not in asked

@@ -30,7 +30,8 @@ from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Tail", "commands_of"]
 
-_WINDOW_MAX: Final = 64
+_WINDOW_MAX: Final = 65
+"""As many as an opening needs by default: the entries that a checkpoint may be behind by, and the free one."""
 
 
 class Tail:
@@ -61,13 +62,14 @@ class Tail:
     def advance(self, *, at_most: int | None = None, window: int = 1) -> None:
         """Apply the entries that follow, up to `at_most` or the end of the log.
 
-        `window` is how many entries are asked for at once, growing while there are more. A reader far behind, on a
-        store where every request is slow, then pays few round trips.
+        `window` is how many entries are asked for at once, growing while there are more, within a limit. A reader far
+        behind, on a store where every request is slow, then pays few round trips.
 
         Raises:
             DamagedObject: an entry is damaged, or does not follow the one before it.
             FormatVersionError: an entry is of a newer format.
         """
+        window = min(window, _WINDOW_MAX)
         while at_most is None or self.entry < at_most:
             first = self.entry + 1
             end = first + window if at_most is None else min(first + window, at_most + 1)
