@@ -18,6 +18,7 @@ import sys
 import time
 import urllib.parse
 import xml.etree.ElementTree as ET
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
@@ -168,6 +169,14 @@ class ObjectServer:
         self.stop()
 
 
+@cache
+def _share_models_of_services() -> None:
+    """Have this process read botocore's model of S3 once: each store that is opened has a session of its own."""
+    import botocore.session
+
+    botocore.session.create_loader = cache(botocore.session.create_loader)
+
+
 class S3Server(ObjectServer):
     """A server that speaks S3."""
 
@@ -175,6 +184,11 @@ class S3Server(ObjectServer):
     secret = "local-secret"
     access_key = "local"
     secret_key = secret
+
+    def start(self) -> Self:
+        """Starts the process; does not wait."""
+        _share_models_of_services()
+        return super().start()
 
     def storage_by(self, endpoint_url: str) -> dict[str, Any]:
         """Key, secret and endpoint."""

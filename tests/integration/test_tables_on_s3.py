@@ -44,10 +44,9 @@ class Shop(NamedTuple):
     def options(self) -> dict[str, Any]:
         return self.server.options
 
-    def write(self, *ids: int, commit: bool = True, checkpoint_entries: int = 1_000) -> None:
+    def write(self, *ids: int, commit: bool = True, **settings: Any) -> None:
         """A transaction with a ride for each id."""
-        given = {"bootstrap.servers": self.address, "transactional.id": "meter", **self.options}
-        given["checkpoint.entries"] = checkpoint_entries
+        given = {"bootstrap.servers": self.address, "transactional.id": "meter", **self.options, **settings}
         with Producer(given) as producer:
             producer.init_transactions()
             producer.begin_transaction()
@@ -169,10 +168,11 @@ def test_a_process_that_folds_publishes(shop: Shop) -> None:
     end_s = time.monotonic() + WAIT_S
     number = 0
     # The log names a version before its metadata is written: a publisher that ends between leaves that to the next one.
-    with Store.open(shop.address, options={**shop.options, "checkpoint.entries": 4}) as store:
+    folding: dict[str, Any] = {"checkpoint.entries": 4}
+    with Store.open(shop.address, options=shop.options | folding) as store:
         while not (store.log.tables() and is_published(shop)) and time.monotonic() < end_s:
             number += 1
-            shop.write(number, checkpoint_entries=4)
+            shop.write(number, **folding)
     assert rows(by_delta_rs(shop, 0)) == logged(shop, shop.opened(version=0).entry)
 
 
