@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -105,6 +105,12 @@ class Act(Generic[Result]):
             raise self.error
         return self._result[0]
 
+    def die(self) -> None:
+        """Ends the program where it stands, as a kill does; nothing if it has not begun."""
+        while self._fiber and not self.is_over():
+            self._fault = Fault.DIE_BEFORE
+            self._move()
+
     def is_over(self) -> bool:
         """True once the program has ended."""
         return bool(self._fiber.dead)
@@ -145,10 +151,13 @@ class Director:
         self.clock = ManualClock()
         self.late: list[Callable[[], object]] = []
         self.lent: list[str] = []
+        self._acts: list[Act[Any]] = []
 
     def act(self, name: str, program: Callable[[Act[Result]], Result]) -> Act[Result]:
         """A new actor."""
-        return Act(self, name, program)
+        act = Act(self, name, program)
+        self._acts.append(act)
+        return act
 
     def land(self) -> None:
         """Lets all puts arrive that were held back."""
@@ -176,6 +185,8 @@ class Director:
         return uri, log
 
     def close(self) -> None:
-        """Takes back what was lent."""
+        """Ends the actors, whose clients would wait for the interpreter's end, and takes back what was lent."""
+        for act in self._acts:
+            act.die()
         for uri in self.lent:
             take_log_back(uri)
