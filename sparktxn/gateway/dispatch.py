@@ -72,16 +72,16 @@ async def api_versions(broker: Broker, request: Request) -> Answer:
     }
 
 
-# Clients send no newer AddPartitionsToTxn: brokers do, among each other.
+# None is below Kafka 4.0's: a client that knows a broker's age by one request takes the versions of all others from it.
 SERVED: Final[Mapping[int, Served]] = MappingProxyType(
     {
         0: Served(0, 13, producing.produce, is_queued=True),  # 0 to 2 are announced, and not served, as by Kafka 4
         1: Served(4, 18, fetches.fetch),
-        2: Served(1, 7, fetches.list_offsets),
-        3: Served(0, 12, cluster.metadata),
+        2: Served(1, 10, fetches.list_offsets),
+        3: Served(0, 13, cluster.metadata),
         8: Served(2, 9, offsetrequests.offset_commit),
         9: Served(1, 9, offsetrequests.offset_fetch),
-        10: Served(0, 5, cluster.find_coordinator),
+        10: Served(0, 6, cluster.find_coordinator),
         11: Served(0, 9, groupmembership.join_group),
         12: Served(0, 4, groupmembership.heartbeat),
         13: Served(0, 5, groupmembership.leave_group),
@@ -95,7 +95,7 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         21: Served(0, 2, topicadmin.delete_records),
         22: Served(0, 5, transactionrequests.init_producer_id),
         23: Served(2, 4, fetches.offset_for_leader_epoch),
-        24: Served(0, 3, transactionrequests.add_partitions_to_txn),
+        24: Served(0, 5, transactionrequests.add_partitions_to_txn),
         25: Served(0, 4, transactionrequests.add_offsets_to_txn),
         26: Served(0, 5, transactionrequests.end_txn),
         27: Served(1, 1, transactionadmin.write_txn_markers),
@@ -111,7 +111,7 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         42: Served(0, 2, groupadmin.delete_groups),
         44: Served(0, 1, configadmin.incremental_alter_configs),
         47: Served(0, 0, groupadmin.offset_delete),
-        60: Served(0, 1, cluster.describe_cluster),
+        60: Served(0, 2, cluster.describe_cluster),
         61: Served(0, 0, transactionadmin.describe_producers),
         65: Served(0, 0, transactionadmin.describe_transactions),
         66: Served(0, 2, transactionadmin.list_transactions),

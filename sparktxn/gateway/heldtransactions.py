@@ -13,7 +13,7 @@ memory is never committed, and the client is asked to abort.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -179,7 +179,7 @@ class Transactions:
             self._register(transactional_id, identity, partitions, group)
 
     def takes(
-        self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: Collection[TopicIdPartition]
+        self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicIdPartition]
     ) -> bool:
         """Return whether the open transaction has these partitions already; False where a request works on it."""
         held = self._held.get(transactional_id)

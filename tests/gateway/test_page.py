@@ -47,6 +47,19 @@ def test_the_page_lists_what_is_served() -> None:
     assert expected in PAGE, expected
 
 
+KAFKA_4_0 = """
+0:12 1:17 2:10 3:13 8:9 9:9 10:6 11:9 12:4 13:5 14:5 15:6 16:5 17:1 18:4 19:7 20:6 21:2 22:5 23:4 24:5 25:4 26:5 27:1
+28:5 29:3 30:3 31:3 32:4 33:2 35:4 36:2 37:3 42:2 44:1 47:0 60:2 61:0 65:0 66:1 68:1 69:1 74:0 75:0
+"""
+
+
+def test_no_request_is_served_in_older_versions_than_by_the_broker_that_others_are_of() -> None:
+    """Some clients learn a broker's age by Produce alone, such as kafka-python with an `api_version` of its own."""
+    highest = {int(key): int(version) for key, _, version in (each.partition(":") for each in KAFKA_4_0.split())}
+    assert highest.keys() == SERVED.keys()
+    assert not {key: version for key, version in highest.items() if SERVED[key].highest < version}
+
+
 def test_the_page_lists_the_figures() -> None:
     rows = [f"| `{name}` | {', '.join(family.labels) or '-'} | {family.meaning} |" for name, family in FAMILIES.items()]
     expected = "\n".join(["| name | labels | meaning |", "|---|---|---|", *rows])

@@ -365,3 +365,35 @@ def test_after_an_abort_from_outside_the_old_epoch_begins_nothing(at_two):
             assert await read_all(first, "t", partition) == []
 
     at_two(case)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_partitions_of_several_transactions_are_added_by_one_request(tmp_path, version):
+    async def case(_: Gateway, client: RawClient) -> None:
+        identity = await init_producer(client, TX)
+
+        async def added(*partitions: int, name: str = TX, only_checks: bool = False) -> list[int]:
+            asked = {
+                "transactional_id": name,
+                "producer_id": identity.producer_id,
+                "producer_epoch": identity.producer_epoch,
+                "verify_only": only_checks,
+                "topics": [{"name": "t", "partitions": list(partitions)}],
+            }
+            answer = await client.call(24, version, transactions=[asked])
+            (result,) = answer.results_by_transaction
+            assert result.transactional_id == name
+            return [int(part.partition_error_code.value) for part in result.topic_results[0].results_by_partition]
+
+        abortable = ABORTABLE if version == 5 else LOST
+        assert await added(0, only_checks=True) == [abortable]
+        assert await added(0, 7) == [55, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert await added(0) == [0]
+        assert await added(0, only_checks=True) == [0]
+        assert await added(0, 1, only_checks=True) == [abortable] * 2
+        assert await added(0, name="other") == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+        assert await sent(client, identity, 0, b"1", version=11) == 0
+        assert (await ended(client, identity, committed=True))[0] == 0
+        assert await read_all(client, "t") == [b"1"]
+
+    at_a_gateway(tmp_path, case)

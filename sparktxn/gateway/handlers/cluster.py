@@ -51,6 +51,7 @@ async def metadata(broker: Broker, request: Request) -> Answer:
         "cluster_id": broker.store.store_id,
         "controller_id": node,
         "topics": topics,
+        "error_code": 0,
         "cluster_authorized_operations": _NO_OPERATIONS,
     }
 

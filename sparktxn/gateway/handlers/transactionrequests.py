@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import OffsetToCommit
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.roster import check_group_id
@@ -18,6 +19,7 @@ from sparktxn.values.structs import ProducerIdAndEpoch
 __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id", "txn_offset_commit"]
 
 _OPERATION_NOT_ATTEMPTED: Final = 55
+_MANY_FROM: Final = 4
 _ADDS_GROUP: Final = 5
 _RENEWS: Final = 5
 """From which versions on transactions are those of version 2 (KIP-890)."""
@@ -44,25 +46,54 @@ async def init_producer_id(broker: Broker, request: Request) -> Answer:
 
 
 async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
-    """Open the transaction, and add partitions to it: all or none."""
-    codes = await broker.calls.run(_registered, broker, request)
-    return {
-        "results_by_topic_v3_and_below": [
-            {
-                "name": topic.name,
-                "results_by_partition": [
-                    {"partition_index": number, "partition_error_code": codes[topic.name, number]}
-                    for number in topic.partitions
-                ],
-            }
-            for topic in request.body.v3_and_below_topics
-        ]
-    }
-
-
-def _registered(broker: Broker, request: Request) -> dict[TopicPartitionKey, int]:
+    """Open the transaction, and add partitions to it: all or none. From version 4 on there may be several."""
     body = request.body
-    asked = [(topic.name, number) for topic in body.v3_and_below_topics for number in topic.partitions]
+    if request.version < _MANY_FROM:
+        identity = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        asked = (body.v3_and_below_transactional_id, identity, body.v3_and_below_topics)
+        return {"results_by_topic_v3_and_below": await broker.calls.run(_registered, broker, request, *asked)}
+    results = []
+    for each in body.transactions:
+        asked = (each.transactional_id, _identity(each), each.topics)
+        topics = await broker.calls.run(_registered, broker, request, *asked, only_checks=each.verify_only)
+        results.append({"transactional_id": each.transactional_id, "topic_results": topics})
+    return {"error_code": 0, "results_by_transaction": results}
+
+
+def _registered(
+    broker: Broker,
+    request: Request,
+    transactional_id: str,
+    identity: ProducerIdAndEpoch,
+    topics: Sequence[Any],
+    *,
+    only_checks: bool = False,
+) -> list[dict[str, Any]]:
+    asked = [(topic.name, number) for topic in topics for number in topic.partitions]
+    try:
+        codes = _codes(broker, transactional_id, identity, asked, only_checks=only_checks)
+    except KafkaException as error:
+        codes = dict.fromkeys(asked, _code_of(error, request))
+    return [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {"partition_index": number, "partition_error_code": codes[topic.name, number]}
+                for number in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _codes(
+    broker: Broker,
+    transactional_id: str,
+    identity: ProducerIdAndEpoch,
+    asked: Sequence[TopicPartitionKey],
+    *,
+    only_checks: bool,
+) -> dict[TopicPartitionKey, int]:
     broker.topics.read_on_for(asked)
     found: dict[TopicPartitionKey, TopicIdPartition] = {}
     codes = {}
@@ -74,15 +105,11 @@ def _registered(broker: Broker, request: Request) -> dict[TopicPartitionKey, int
             found[name, number] = (topic.topic_id, number)
     if codes:
         return {**dict.fromkeys(found, _OPERATION_NOT_ATTEMPTED), **codes}
-    try:
-        broker.transactions.register(body.v3_and_below_transactional_id, _identity_v3(body), set(found.values()))
-    except KafkaException as error:
-        return dict.fromkeys(asked, _code_of(error, request))
+    if not only_checks:
+        broker.transactions.register(transactional_id, identity, set(found.values()))
+    elif not broker.transactions.takes(transactional_id, identity, found.values()):
+        raise CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, f"{transactional_id!r} has not added the partitions")
     return dict.fromkeys(asked, 0)
-
-
-def _identity_v3(body: Any) -> ProducerIdAndEpoch:
-    return ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
 
 
 async def add_offsets_to_txn(broker: Broker, request: Request) -> Answer:
