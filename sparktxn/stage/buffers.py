@@ -244,7 +244,7 @@ class Buffers:
         with self._lock:
             for buffer in list(self._active):
                 # An empty one stays for a round: a thread may be about to append what its allowance lets it.
-                if buffer.record_count() == 0 and buffer.rows_max == 0:
+                if buffer.rows_max == 0 and buffer.record_count() == 0:
                     self._forget(buffer)
                     del self._active[buffer]
                 else:

@@ -89,29 +89,27 @@ class _Reportable(NamedTuple):
     row: Row
 
 
-def _record_table(rows: Sequence[Row], milliseconds: Sequence[int]) -> pa.Table:
-    """Return the rows, whose timestamps are `milliseconds`, as columns of Kafka's record.
-
-    Without headers where no row has any, as segments store them.
-    """
-    # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
-    key = pa.array([row[0] for row in rows], _BYTES_TYPE)
-    value = pa.array([row[1] for row in rows], _BYTES_TYPE)
-    # A buffer of integers needs no conversion by Arrow, which would check each type.
-    integers = pa.py_buffer(array("q", milliseconds))
-    timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(rows), [None, integers], 0)
-    headers = [row[3] for row in rows]
-    if not any(headers):
-        return pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)
-    return pa.Table.from_arrays([key, value, pa.array(headers, _HEADERS_TYPE), timestamp], schema=RECORD_SCHEMA)
-
-
 def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, int] | None]:
-    """Return the records as columns, and their least and greatest timestamps where a loop over rows finds them."""
+    """Return the records as columns, and their least and greatest timestamps where a loop over rows finds them.
+
+    Rows become columns of Kafka's record, without headers where no row has any, as segments store them.
+    """
     if isinstance(records, pa.Table):
         return records, None
+    # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
     milliseconds = [row[_TIMESTAMP] for row in records]
-    return _record_table(records, milliseconds), (min(milliseconds), max(milliseconds))
+    key = pa.array([row[0] for row in records], _BYTES_TYPE)
+    value = pa.array([row[1] for row in records], _BYTES_TYPE)
+    # A buffer of integers needs no conversion by Arrow, which would check each type.
+    integers = pa.py_buffer(array("q", milliseconds))
+    timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(records), [None, integers], 0)
+    headers = [row[3] for row in records]
+    if any(headers):
+        columns = [key, value, pa.array(headers, _HEADERS_TYPE), timestamp]
+        table = pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+    else:
+        table = pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)
+    return table, (min(milliseconds), max(milliseconds))
 
 
 class PendingSegment:
