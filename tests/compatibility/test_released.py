@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ import pytest
 
 from sparktxn import Store
 from sparktxn.format.commands import RequireFeatures
+from tests.forkserver import ForkServer
 
+LIBRARIES = ("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "msgspec", "pydantic")
+"""What both versions import, which takes most of a program's time; the package itself is each program's own."""
 WHEELS = sorted((Path(__file__).parent / "wheels").glob("*.whl"))
 PROGRAM = Path(__file__).parent / "released_program.py"
 
@@ -21,29 +24,39 @@ PROGRAM = Path(__file__).parent / "released_program.py"
 class Version:
     """A version of the package that programs run with."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, python: list[str]) -> None:
         self.name = name
         self._path = path
+        self._python = python
 
     def run(self, step: str, store: Path, number: int = 0) -> Any:
         """Run a step of the program, and return what it found; a refusal's text where the version refuses the store."""
-        command = [sys.executable, str(PROGRAM), self.name, str(self._path), step, str(store), str(number)]
+        command = [*self._python, str(PROGRAM), self.name, str(self._path), step, str(store), str(number)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr[-4_000:]
         return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def with_libraries() -> Iterator[list[str]]:
+    """A command line that runs programs as Python does, in forks of a process that has imported the libraries."""
+    with ForkServer(*LIBRARIES) as server:
+        yield server.python
+
+
 @pytest.fixture(scope="module", params=WHEELS, ids=lambda path: path.name.split("-")[1])
-def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Version:
+def released(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, with_libraries: list[str]
+) -> Version:
     """A released version: its wheel needs nothing but this version's libraries."""
     folder = tmp_path_factory.mktemp("released")
     zipfile.ZipFile(request.param).extractall(folder)
-    return Version(request.param.name.split("-")[1], folder)
+    return Version(request.param.name.split("-")[1], folder, with_libraries)
 
 
 @pytest.fixture(scope="module")
-def newest() -> Version:
-    return Version("", Path(__file__).parents[2])
+def newest(with_libraries: list[str]) -> Version:
+    return Version("", Path(__file__).parents[2], with_libraries)
 
 
 def test_there_is_a_released_version() -> None:
