@@ -17,6 +17,8 @@ pytestmark = pytest.mark.simulation
 
 SEEDS = range(40, 64)
 """As many are run as it takes to meet everything."""
+FIRST = {"shared": (46,)}
+"""Those that meet everything; others do if histories have changed."""
 
 
 def happened(simulator: Simulator) -> Counter[str]:
@@ -85,7 +87,7 @@ OUTCOMES = {("committed", True), ("committed", False), ("aborted", False)}
 def test_clients_do_what_a_scenario_is_for(scenario: str, expected: set[str]) -> None:
     found: Counter[str] = Counter()
     outcomes: set[tuple[str, bool]] = set()
-    for seed in SEEDS:
+    for seed in dict.fromkeys((*FIRST.get(scenario, ()), *SEEDS)):
         simulator, history = record_clients(seed, scenario)
         found += happened(simulator)
         outcomes |= {(transaction.outcome.value, transaction.fused) for transaction in history.transactions}

@@ -38,7 +38,7 @@ EXPECTED |= {"metadata deleted", "two writers of one version", "versions of one 
 def test_publishers_meet_what_the_scenario_is_for() -> None:
     met: Counter[str] = Counter()
     # The first ones meet everything; others do if histories have changed.
-    for seed in dict.fromkeys((9, 5, 8, 20, 0, *range(40))):
+    for seed in dict.fromkeys((8, 7, 6, *range(40))):
         simulator, _, engine = record_published(seed)
         met += happened(simulator) + simulator.injected + engine.met
         gone = simulator.shared.history.keys() - simulator.shared.objects.keys()
