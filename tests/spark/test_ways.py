@@ -164,13 +164,21 @@ def test_micro_batches_with_the_same_columns_are_planned_once(
 ) -> None:
     take("driver")
     planned: list[object] = []
-    plan = internals._Operators.__init__
+    plan = internals._Steps.__init__
 
-    def noted(operators: Any, frame: DataFrame, key: object) -> None:
+    def noted(steps: Any, frame: DataFrame, *given: Any) -> None:
         planned.append(frame.columns)
-        plan(operators, frame, key)
+        plan(steps, frame, *given)
 
-    monkeypatch.setattr(internals._Operators, "__init__", noted)
+    generated: list[object] = []
+    messages = internals._messages
+
+    def noted_programs(frame: DataFrame, rows_max: int) -> Any:
+        generated.append(frame.columns)
+        return messages(frame, rows_max)
+
+    monkeypatch.setattr(internals._Steps, "__init__", noted)
+    monkeypatch.setattr(internals, "_messages", noted_programs)
     write = foreach_batch(store.uri, topic="t", query_id="q", createTopic=True, mergeSchema=True)
     columns, more = ["id number", "string(id) text"], ["date(null) day"]
     for batch_id, chosen in enumerate([columns, columns, columns + more, columns + more, columns[::-1]]):
@@ -182,6 +190,7 @@ def test_micro_batches_with_the_same_columns_are_planned_once(
         ["number", "text", "day", hashed],
         ["text", "number", hashed],
     ]
+    assert generated == planned
     found = spark.read.format("txnlog").option("topic", "t").load(store.uri)
     assert sorted((row.number, row.text) for row in found.collect()) == sorted(
         (number, str(number)) for start in range(5) for number in range(start, start + 3)

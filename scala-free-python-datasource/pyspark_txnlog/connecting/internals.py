@@ -6,7 +6,8 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
 * Of pyspark: `_sc`, `_jsc`, `_jvm`, `_jdf`, `_jc`, `_jsparkSession`, the context that is active, the classes of
   `pyspark.sql.classic`, an `RDD` around one of the JVM, and `_load_from_socket`.
 * Of the JVM: `QueryExecution`, `ExpressionUtils`, `Dataset.ofRows`, expressions of Catalyst, `toArrowBatchRdd`,
-  `createDataset`, `internalCreateDataFrame`, `LogicalRDD`, `PythonRDD`, settings of SQL, and the operators of a plan.
+  `createDataset`, `internalCreateDataFrame`, `LogicalRDD`, `PythonRDD`, the operators of a plan, and `MapPartitionsRDD`
+  with the function that it has.
 * Of Hadoop: `FileSystem.getFileSystemClass`.
 * Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
 * Words: those by which a query that is stopped knows the error of its `foreachBatch` as an interruption.
@@ -232,30 +233,22 @@ class ArrowQuery:
 
     def __init__(self, rows_max: int) -> None:
         self._rows_max = rows_max
-        self._rows: _Operators | None = None
-        self._first: _Operators | None = None
+        self._rows: _Steps | None = None
+        self._first: _Steps | None = None
         self._collect: Any = None
 
     def hold(self, frame: DataFrame, columns: Sequence[str]) -> ArrowRows:
         """Have Spark hold what `columns`, expressions of SQL, are in the rows of `frame`. Nothing is computed yet."""
         session, plan = frame.sparkSession, frame._jdf.queryExecution().analyzed()
-        messages = None
-        if _is_computed(plan) and self._is_usual(session):
+        if _is_computed(plan):
             key = (session.sparkContext, frame.schema, *columns)
             if self._rows is None or self._rows.key != key:
-                self._rows = _Operators(_without_rows(frame).selectExpr(*columns), key)
-            messages, schema = self._rows.messages(plan.rdd()), self._rows.schema
-        if messages is None:
-            selected = frame.selectExpr(*columns)
-            # Of a batch's schema the time zone and the kind of texts; and names that are there twice are an error.
-            messages = selected._jdf.toArrowBatchRdd(self._rows_max, "UTC", True, False)
-            schema = selected.schema
-        return ArrowRows(session, messages, schema)
-
-    def _is_usual(self, session: SparkSession) -> bool:
-        """Return whether the session's settings make the messages as `hold` wants them."""
-        settings = _settings(session)
-        return settings.arrowMaxRecordsPerBatch() == self._rows_max and not settings.arrowUseLargeVarTypes()
+                self._rows = _rows_steps(frame, columns, self._rows_max, key)
+            messages = self._rows.over(plan.rdd())
+            if messages is not None:
+                return ArrowRows(session, messages, self._rows.schema)
+        selected = frame.selectExpr(*columns)
+        return ArrowRows(session, _messages(selected, self._rows_max), selected.schema)
 
     def first(self, rows: ArrowRows, bytes_max: int) -> list[pa.Buffer] | None:
         """Compute all rows, and return their messages: at most one of each partition, within its share of `bytes_max`.
@@ -264,59 +257,86 @@ class ArrowQuery:
         query are not Spark's own.
         """
         from pyspark.serializers import NoOpSerializer
-        from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.util import _load_from_socket
 
         session = rows.session
         share = bytes_max // max(1, rows.held.getNumPartitions())
         key = (session.sparkContext, share)
         if self._first is None or self._first.key != key:
-            self._first = _Operators(_first_messages(session, share), key)
+            self._first = _first_steps(session, share, self._rows_max, key)
             self._collect = _jvm(session).PythonRDD.collectAndServe
-        is_large = _settings(session).arrowUseLargeVarTypes()
-        schema = to_arrow_schema(self._first.schema, prefers_large_types=is_large)
-        firsts = self._first.messages(rows.held)
+        firsts = self._first.over(rows.held)
         if firsts is None:
             return None
         found: list[Any] = []
         with _load_from_socket(self._collect(firsts), NoOpSerializer()) as batches:
             for batch in batches:
-                found += pa.ipc.read_record_batch(pa.py_buffer(batch), schema).column(0)
+                found += pa.ipc.read_record_batch(pa.py_buffer(batch), _FIRST).column(0)
         return [message.as_buffer() for message in found] if all(message.is_valid for message in found) else None
 
 
-class _Operators:
-    """The operators that Spark plans for `frame` over one RDD: they run over other RDDs, and nothing is planned again.
+class _Steps:
+    """What Spark runs over the partitions of `rdd` for `frame`, whose leaf it is: as good over those of other RDDs.
 
-    `key` says for what they are planned.
+    To run it again takes no plan, and no program that Spark generates. `key` says for what it was made.
     """
 
-    def __init__(self, frame: DataFrame, key: object) -> None:
+    def __init__(self, frame: DataFrame, rdd: Any, rows_max: int, key: object) -> None:
         self.key = key
         self.schema = frame.schema
-        self._frame: Any = frame._jdf
-        self._nodes = [self._frame.queryExecution().executedPlan()]
-        while not self._nodes[0].children().isEmpty():
-            self._nodes.insert(0, self._nodes[0].children().head())
-        leaf = self._nodes[0]
-        self._reads_rdd = _class_of(leaf) in _LEAVES
-        self._leaf = [leaf.productElement(place) for place in range(leaf.productArity())] if self._reads_rdd else []
+        # Spark forgets the metrics of a plan that is gone, and tasks report them.
+        self._plan = cast(Any, frame)._jdf.queryExecution().executedPlan()
+        self._step = _jvm(frame.sparkSession).org.apache.spark.rdd.MapPartitionsRDD
+        self._functions = list(_functions(_messages(frame, rows_max), rdd)) if _is_plain(self._plan) else None
 
-    def messages(self, rdd: Any) -> Any:
-        """Return the messages of what the operators make of the rows of `rdd`.
+    def over(self, rdd: Any) -> Any:
+        """Return the messages of the rows of `rdd`.
 
-        None where they are others: of an extension of Spark, or such that plan while they run.
+        None where the operators are others: of an extension of Spark, or such that plan while they run.
         """
-        leaf, *nodes = self._nodes
-        if not self._reads_rdd:
+        if self._functions is None:
             return None
-        plan = leaf.copy(self._leaf[0], rdd, *self._leaf[2:])
-        for node in nodes:
-            plan = node.withNewChildInternal(plan)
-        return self._frame.toArrowBatchRdd(plan)
+        for function, keeps_sizes, kind in self._functions:
+            rdd = self._step(rdd, function, False, False, False, keeps_sizes, kind, rdd.elementClassTag())
+        return rdd
 
 
-_LEAVES: Final = tuple(f"org.apache.spark.sql.execution.{name}" for name in ("RDDScanExec", "ExternalRDDScanExec"))
+_PLAIN: Final = frozenset(
+    f"org.apache.spark.sql.execution.{name}"
+    for name in (
+        "ExternalRDDScanExec",
+        "InputAdapter",
+        "ProjectExec",
+        "RDDScanExec",
+        "SerializeFromObjectExec",
+        "WholeStageCodegenExec",
+    )
+)
+"""Operators of Spark each of which does one thing to every partition, whatever the partitions are."""
+
+
+def _is_plain(plan: Any) -> bool:
+    while _class_of(plan) in _PLAIN:
+        if plan.children().isEmpty():
+            return True
+        plan = plan.children().head()
+    return False
+
+
+def _functions(messages: Any, rdd: Any) -> Iterator[tuple[Any, bool, Any]]:
+    """Yield, from `rdd` to `messages`, what each RDD on the way does to a partition, and the two facts it has of it."""
+    if messages.id() == rdd.id():
+        return
+    yield from _functions(messages.prev(), rdd)
+    function = messages.getClass().getDeclaredField("f")
+    function.setAccessible(True)
+    yield function.get(messages), messages.preservesPartitionSizes(), messages.elementClassTag()
+
+
+def _messages(frame: DataFrame, rows_max: int) -> Any:
+    """Return the RDD of the rows of `frame` as messages, whatever the session's settings say of those."""
+    # Of a batch's schema the time zone and the kind of texts; and names that are there twice are an error.
+    return cast(Any, frame)._jdf.toArrowBatchRdd(rows_max, "UTC", True, False)
 
 
 def _is_computed(plan: Any) -> bool:
@@ -328,29 +348,33 @@ def _class_of(made: Any) -> str:
     return str(made.getClass().getName())
 
 
-def _settings(session: SparkSession) -> Any:
-    return session._jsparkSession.sessionState().conf()
-
-
-def _without_rows(frame: DataFrame) -> DataFrame:
-    """Return a frame with the columns of `frame`. What is planned of it keeps none of its rows, nor their shuffles."""
+def _rows_steps(frame: DataFrame, columns: Sequence[str], rows_max: int, key: object) -> _Steps:
+    """Return the steps of `ArrowQuery.hold`, made over no rows: they keep none of `frame`, nor their shuffles."""
     from pyspark.sql import DataFrame
 
     session = frame.sparkSession
-    none = session.sparkContext._jsc.emptyRDD().rdd()
-    return DataFrame(session._jsparkSession.internalCreateDataFrame(none, frame._jdf.schema(), False), session)
+    none = _empty(session)
+    made = session._jsparkSession.internalCreateDataFrame(none, frame._jdf.schema(), False)
+    return _Steps(DataFrame(made, session).selectExpr(*columns), none, rows_max, key)
 
 
-def _first_messages(session: SparkSession, share: int) -> DataFrame:
-    """Return the query of `ArrowQuery.first`, over no messages."""
+def _first_steps(session: SparkSession, share: int, rows_max: int, key: object) -> _Steps:
+    """Return the steps of `ArrowQuery.first`, made over no messages."""
     from pyspark.sql import DataFrame
 
-    none = session.sparkContext._jsc.emptyRDD().rdd()
+    none = _empty(session)
     of_bytes = _jvm(session).org.apache.spark.sql.Encoders.BINARY()
     messages = DataFrame(session._jsparkSession.createDataset(none, of_bytes), session)
     is_first = f"monotonically_increasing_id() & {_PLACE_IN_PARTITION}L = 0"
-    return messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null) message")
+    chosen = messages.selectExpr(f"if({is_first} and octet_length(value) <= {share}, value, null) message")
+    return _Steps(chosen, none, rows_max, key)
 
+
+def _empty(session: SparkSession) -> Any:
+    return session.sparkContext._jsc.emptyRDD().rdd()
+
+
+_FIRST: Final = pa.schema([("message", pa.binary())])
 
 _PLACE_IN_PARTITION: Final = 2**33 - 1
 """The bits of `monotonically_increasing_id()` that count the rows of a partition."""
