@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from sparktxn.producer.partitioners import consistent as consistent
     from sparktxn.producer.partitioners import fnv1a as fnv1a
     from sparktxn.producer.partitioners import murmur2 as murmur2
+    from sparktxn.scan.columns import output_schema as output_schema
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import ranges_within as ranges_within
     from sparktxn.scan.plan import rows_at_most as rows_at_most
-    from sparktxn.scan.reader import output_schema as output_schema
     from sparktxn.scan.reader import segment_values as segment_values
     from sparktxn.scan.storedfiles import CommittedFile as CommittedFile
     from sparktxn.scan.storedfiles import merged_files as merged_files
@@ -132,11 +132,15 @@ _HOMES: Final = {
     "sparktxn.store.registry": "read_object",
     "sparktxn.scan.storedfiles": "CommittedFile merged_files whole_files",
     "sparktxn.scan.plan": "ReadTask ranges_within rows_at_most",
-    "sparktxn.scan.reader": "output_schema segment_values",
+    "sparktxn.scan.columns": "output_schema",
+    "sparktxn.scan.reader": "segment_values",
     "sparktxn.stage.columnconversion": "check_columns",
     "sparktxn.stage.stagedsegment": "StagedSegment",
     "sparktxn.state.internal": "INTERNAL_TOPICS",
-    "sparktxn.store.store": "CommitResult ReplayMismatch SinkCommit StagePlan Store read_task",
+    "sparktxn.stage.batchcommits": "CommitResult ReplayMismatch SinkCommit",
+    "sparktxn.store.stageplan": "StagePlan",
+    "sparktxn.store.store": "Store",
+    "sparktxn.store.taskrows": "read_task",
     "sparktxn.values.structs": "TopicState",
     "sparktxn.tables": "Table open_table read_arrow to_duckdb to_pandas to_polars",
 }

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,6 @@ from sparktxn.format.segment import (
     parquet_footer,
     stored_schema,
 )
-from sparktxn.log.views.entryhistory import History
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import (
@@ -44,12 +43,15 @@ from sparktxn.scan.columns import (
 )
 from sparktxn.scan.conditions import Condition, groups_that_may_hold, matching
 from sparktxn.scan.fetching import NamedSegment, check_bytes
-from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask
 from sparktxn.scan.storedrecords import adjoining, decoded_inline, fetched_files, growing, have_gaps
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.values import arguments
+from sparktxn.values.arrowvalues import integers, scalar_of
 from sparktxn.values.structs import NO_TRANSACTION, SegmentRef
+
+if TYPE_CHECKING:
+    from sparktxn.log.views.entryhistory import History
 
 __all__ = ["output_schema", "read", "segment_values"]
 
@@ -74,6 +76,8 @@ def read(
     """
     with damage_named(objects.uri):
         if task.topic_id in INTERNAL_TOPIC_IDS:
+            from sparktxn.scan.internalrows import read_history  # it imports half of the state machine
+
             yield from read_history(objects, task, histories=histories, batch_rows=batch_rows)
         else:
             yield from _rows(objects, task, batch_rows, check_checksums=check_checksums)
@@ -319,12 +323,12 @@ class _Assembly:
         """Return what makes each column that segments do not store, from a segment, a start and an end offset."""
         task = self._task
         made: dict[str, Callable[[SegmentRef, int, int], pa.Array]] = {
-            reserved_name(TOPIC, task.schema): self._constant(TOPIC, pa.scalar(task.topic, pa.string())),
-            reserved_name(PARTITION, task.schema): self._constant(PARTITION, pa.scalar(task.partition, pa.int32())),
+            reserved_name(TOPIC, task.schema): self._constant(TOPIC, scalar_of(task.topic, pa.string())),
+            reserved_name(PARTITION, task.schema): self._constant(PARTITION, scalar_of(task.partition, pa.int32())),
             reserved_name(OFFSET, task.schema): _offsets,
         }
         if task.schema is None:
-            made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
+            made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, scalar_of(task.timestamp_type, pa.int32()))
         if task.timestamp_type == LOG_APPEND_TIME:
             made[reserved_name(TIMESTAMP, task.schema)] = _entry_timestamps
         return made | self._transaction_columns()
@@ -382,7 +386,7 @@ class _Assembly:
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of several parts of one file, together: many parts cost little more than their rows."""
-        ends = pa.array(accumulate([each.row_count for each in kept]), pa.int64())
+        ends = integers(accumulate([each.row_count for each in kept]))
         rows_count = ends[-1].as_py()
         columns = {}
         for name, make in self._made.items():
@@ -461,7 +465,7 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
 def _of_segment(
     value: Callable[[SegmentRef], int | str | None], arrow_type: pa.DataType
 ) -> Callable[[SegmentRef, int, int], pa.Array]:
-    return lambda segment, start, end: pa.repeat(pa.scalar(value(segment), arrow_type), end - start)
+    return lambda segment, start, end: pa.repeat(scalar_of(value(segment), arrow_type), end - start)
 
 
 def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
@@ -470,4 +474,4 @@ def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
 
 def _entry_timestamps(segment: SegmentRef, start: int, end: int) -> pa.Array:
     """Return LogAppendTime's column: every record has the greatest timestamp of its segment."""
-    return pa.repeat(pa.scalar(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)
+    return pa.repeat(scalar_of(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)

@@ -21,6 +21,7 @@ from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.plan import ReadTask, by_file
+from sparktxn.values.arrowvalues import integers
 from sparktxn.values.segmentstructs import CompactedSegment, FilePart
 from sparktxn.values.structs import SegmentRef
 
@@ -139,7 +140,7 @@ def _blocks(segments: Sequence[SegmentRef], rows: pa.Table) -> Iterator[tuple[Se
 def _offsets_of(segments: Sequence[SegmentRef]) -> pa.Array:
     """Return the offsets of all records of segments without gaps."""
     counts = [segment.row_count for segment in segments]
-    return growing([segment.base_offset for segment in segments], counts, pa.array(accumulate(counts), pa.int64()))
+    return growing([segment.base_offset for segment in segments], counts, integers(accumulate(counts)))
 
 
 def fetched_files(
@@ -217,8 +218,8 @@ def have_gaps(segments: Iterable[SegmentRef]) -> bool:
 
 def growing(starts: list[int], counts: list[int], ends: pa.Array) -> pa.Array:
     """Return runs of numbers that grow by one: each has a start and a count, and ends at a row of the result."""
-    first_rows = pc.subtract(ends, pa.array(counts, pa.int64()))
-    shift = pa.RunEndEncodedArray.from_arrays(ends, pc.subtract(pa.array(starts, pa.int64()), first_rows))
+    first_rows = pc.subtract(ends, integers(counts))
+    shift = pa.RunEndEncodedArray.from_arrays(ends, pc.subtract(integers(starts), first_rows))
     return pc.add(pc.run_end_decode(shift), pa.arange(0, ends[-1].as_py()))
 
 

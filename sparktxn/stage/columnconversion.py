@@ -18,6 +18,7 @@ from sparktxn.stage.recordsizes import pairs_of
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.values import arguments
 from sparktxn.values.arguments import TIMESTAMP_MS_MAX
+from sparktxn.values.arrowvalues import empty_table, scalar_of
 from sparktxn.values.counted import counted
 from sparktxn.values.structs import TopicState
 
@@ -83,7 +84,7 @@ def check_columns(schema: pa.Schema, topic: TopicState | None = None) -> None:
         ConfigurationError: a column is missing, unknown or of another type.
     """
     arguments.instance("schema", schema, pa.Schema)
-    rows = schema.empty_table()
+    rows = empty_table(schema)
     if topic is None:
         _record_rows(rows, 0)
     else:
@@ -239,7 +240,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 def _absent(field: pa.Field, count: int, now_ms: int) -> pa.Array:
     if field.nullable:
         return pa.nulls(count, field.type)
-    return pa.repeat(pa.scalar(now_ms, _TIMESTAMP_MS), count)
+    return pa.repeat(scalar_of(now_ms, _TIMESTAMP_MS), count)
 
 
 def _value_type(data_type: pa.DataType) -> pa.DataType:
@@ -292,7 +293,7 @@ def _timestamps_ms(name: str, column: pa.Array, now_ms: int) -> pa.Array:
             column = column.cast(_TIMESTAMP_MS, safe=getattr(found, "unit", "") == "s")
         except pa.ArrowInvalid as error:
             raise ConfigurationError(f"column {name!r} cannot be milliseconds: {error}") from None
-    column = pc.fill_null(column, pa.scalar(now_ms, _TIMESTAMP_MS)) if column.null_count else column
+    column = pc.fill_null(column, scalar_of(now_ms, _TIMESTAMP_MS)) if column.null_count else column
     _check_timestamps(name, column)
     return column
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.commands import AlterTopic
 from sparktxn.format.schema import check_columns, check_schema
-from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import TopicState
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
 
 __all__ = ["add_columns", "columns_to_add", "with_columns"]
 

@@ -8,11 +8,10 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
 from sparktxn.objectstore.contract import checked_object_name
 from sparktxn.objectstore.uri import FILE, parse_uri
@@ -21,6 +20,9 @@ from sparktxn.process.clock import Clock, Deadline, RandomIds, SystemClock, acqu
 from sparktxn.process.dropped import Held, hold
 from sparktxn.process.fork import ForkGuard
 from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
 
 __all__ = [
     "acquire_log",
@@ -107,6 +109,8 @@ def _shared(key: _Key) -> Log | None:
 
 
 def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) -> Log:
+    from sparktxn.log.log import Log  # processes that read and write single objects go without it
+
     objects, settings = _open_objects(uri, options)
     held = hold()
     try:

@@ -38,7 +38,6 @@ from sparktxn.scan.content import checked_asked, checked_order, plan_view
 from sparktxn.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
-from sparktxn.scan.reader import read
 from sparktxn.scan.storedfiles import CommittedFile, committed_files, have_cut_parts
 from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.scan.transactioncolumns import with_metadata
@@ -47,14 +46,12 @@ from sparktxn.stage.batchcommits import (
     CommitResult,
     GroupOffsets,
     OnReplayMismatch,
-    ReplayMismatch,
     SinkCommit,
 )
 from sparktxn.stage.merging import checked
 from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stager import StagedSegment, StageTopic
-from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.topics import check_new_name
 from sparktxn.store.expectations import expectations
 from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
@@ -66,19 +63,7 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
-__all__ = [
-    "PARTITION_COUNT_MAX",
-    "SYSTEM_TABLES",
-    "CommitResult",
-    "ReplayMismatch",
-    "SinkCommit",
-    "StagePlan",
-    "Store",
-    "TableSelection",
-    "TableTask",
-    "read_table_task",
-    "read_task",
-]
+__all__ = ["SYSTEM_TABLES", "Store", "TableSelection", "TableTask", "read_table_task"]
 
 
 _SHOWN_S: Final = 5.0
@@ -571,20 +556,6 @@ class Store(NoCopies):
         self._check()
         group = self._group_offsets(offsets)
         self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)])
-
-
-def read_task(
-    task: ReadTask, options: Mapping[str, Any] | None = None, *, batch_rows: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, in offset order, in any process that can reach the store's objects.
-
-    Raises:
-        DamagedObject: a segment is missing or is not what the log names.
-        ViewExpired: vacuum has passed the view that the task was planned in.
-    """
-    arguments.instance("task", task, ReadTask)
-    batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
-    yield from read(objects_of(task.store_uri, arguments.mapping("options", options)), task, batch_rows=batch_rows)
 
 
 def read_table_task(task: TableTask, options: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.options.groups import offsets_of_batch
 from pyspark_txnlog.options.sparkevents import log_event
-from sparktxn import ProducerFenced, SinkCommit, Store
+from sparktxn import ProducerFenced
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options.options import WriteOptions
-    from sparktxn import CommitResult, ConsumerGroupTopicPartitions, ReplayMismatch, StagedSegment
+    from sparktxn import (
+        CommitResult,
+        ConsumerGroupTopicPartitions,
+        ReplayMismatch,
+        SinkCommit,
+        StagedSegment,
+        Store,
+    )
 
 __all__ = ["commit_batch", "open_store", "warn"]
 
@@ -44,7 +51,13 @@ def open_store(path: str, options: Mapping[str, str], *, create: bool = False) -
         if store is not None:
             _stores.move_to_end(address)
             return store
-    return _keep(address, Store.open(path, options=options, create=create))
+    return _keep(address, _open(path, options, create=create))
+
+
+def _open(path: str, options: Mapping[str, str], *, create: bool = False) -> Store:
+    from sparktxn import Store  # tasks go without a log, and import no part of one
+
+    return Store.open(path, options=options, create=create)
 
 
 def _keep(address: _Address, store: Store) -> Store:
@@ -101,7 +114,7 @@ def commit_batch(
     try:
         result = commit(open_store(options.path, options.store))
     except ProducerFenced:
-        store = Store.open(options.path, options=options.store)
+        store = _open(options.path, options.store)
         result = commit(_keep(_address(options.path, options.store), store))
     if result.mismatch is not None:
         _report_mismatch(sink, result.mismatch)

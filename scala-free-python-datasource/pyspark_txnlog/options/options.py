@@ -32,7 +32,6 @@ from pyspark_txnlog.options.option_values import (
 from sparktxn import ConfigurationError, did_you_mean
 from sparktxn.config.times import parse_duration_ms, parse_time
 from sparktxn.config.values import boolean, choice, integer
-from sparktxn.scan.content import checked_order
 from sparktxn.store import PARTITION_COUNT_MAX
 from sparktxn.values import arguments
 
@@ -450,6 +449,8 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
 
 def _order(values: Mapping[str, Any]) -> Order:
     """Return the order that the options ask for, or that the others of them need."""
+    from sparktxn.scan.content import checked_order  # reads alone have an order
+
     needs_entries = [repr(name) for name in ("startingEntry", "endingEntry") if name in values]
     uncommitted = values["isolationLevel"] == "read_uncommitted"
     asked = values.get("order", "commit" if needs_entries else None)

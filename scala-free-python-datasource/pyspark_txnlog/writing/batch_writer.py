@@ -15,7 +15,7 @@ from pyspark_txnlog.connecting.stores import commit_batch, open_store
 from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
-from sparktxn import CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
+from sparktxn import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.stage.newcolumns import with_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stagedsegment import StageTopic
@@ -23,7 +23,7 @@ from sparktxn.stage.stagedsegment import StageTopic
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from sparktxn import StagedSegment, StagePlan, TopicState
+    from sparktxn import StagedSegment, StagePlan, Store, TopicState
 
 __all__ = ["StagedRows", "TxnLogWriter", "commit_write", "prepare_write", "stage_rows", "staged_segments"]
 
@@ -80,6 +80,8 @@ def commit_write(options: WriteOptions, staged: Sequence[StagedSegment]) -> None
         OutcomeUnknown: the store did not answer in time; the write may have landed.
         BatchRefused: as `TxnLogWriter.commit`.
     """
+    from sparktxn import SinkCommit, Store  # the driver alone commits: tasks import no part of a log
+
     if options.application_id is not None and options.application_version is not None:
         sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
         # An application keeps its id, so that its versions are compared.

@@ -19,7 +19,7 @@ from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
-from sparktxn import ConfigurationError, SinkCommit
+from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -67,6 +67,8 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
             OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log shows the
             outcome.
         """
+        from sparktxn import SinkCommit  # one process commits: tasks go without it
+
         parts = [message for message in messages if isinstance(message, StagedMicroBatch)]
         if not parts:
             return
