@@ -109,7 +109,7 @@ def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:
         producer.commit_transaction()
     reader = batch_reader(calls.store)
     (part,) = reader.partitions()
-    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=633)
+    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=642)
 
 
 def test_a_commit_of_a_micro_batch(calls: Calls) -> None:

@@ -338,17 +338,20 @@ def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str, 
     assert [at.timestamp() for at in rows.column("at").to_pylist()] == [0, 1, 2, 3]
 
 
-def test_rows_go_through_tasks_where_others_plan_sparks_operators(spark: SparkSession, store: Store) -> None:
-    """Here Spark's own, which plans again while a query runs; extensions have operators of their own."""
+@pytest.mark.parametrize("setting", ["spark.sql.adaptive.forceApply", "spark.sql.execution.usePartitionEvaluator"])
+def test_rows_go_through_tasks_where_others_plan_sparks_operators(
+    spark: SparkSession, store: Store, setting: str
+) -> None:
+    """Here Spark's own plans again while a query runs, or makes RDDs of another kind. Extensions do it themselves."""
     store.create_topic("t", 2)
     write = foreach_batch(store.uri, topic="t", query_id="q")
-    spark.conf.set("spark.sql.adaptive.forceApply", "true")
+    spark.conf.set(setting, "true")
     try:
         for batch_id in range(2):
             rows = spark.range(batch_id * 10, batch_id * 10 + 10, numPartitions=2).selectExpr("string(id) value")
             write(as_given(rows), batch_id)
     finally:
-        spark.conf.unset("spark.sql.adaptive.forceApply")
+        spark.conf.unset(setting)
     assert values(spark.read.format("txnlog").option("topic", "t").load(store.uri)) == list(range(20))
 
 

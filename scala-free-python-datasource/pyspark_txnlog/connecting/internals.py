@@ -287,7 +287,7 @@ class _Steps:
         # Spark forgets the metrics of a plan that is gone, and tasks report them.
         self._plan = cast(Any, frame)._jdf.queryExecution().executedPlan()
         self._step = _jvm(frame.sparkSession).org.apache.spark.rdd.MapPartitionsRDD
-        self._functions = list(_functions(_messages(frame, rows_max), rdd)) if _is_plain(self._plan) else None
+        self._functions = _functions(_messages(frame, rows_max), rdd) if _is_plain(self._plan) else None
 
     def over(self, rdd: Any) -> Any:
         """Return the messages of the rows of `rdd`.
@@ -323,14 +323,20 @@ def _is_plain(plan: Any) -> bool:
     return False
 
 
-def _functions(messages: Any, rdd: Any) -> Iterator[tuple[Any, bool, Any]]:
-    """Yield, from `rdd` to `messages`, what each RDD on the way does to a partition, and the two facts it has of it."""
-    if messages.id() == rdd.id():
-        return
-    yield from _functions(messages.prev(), rdd)
-    function = messages.getClass().getDeclaredField("f")
-    function.setAccessible(True)
-    yield function.get(messages), messages.preservesPartitionSizes(), messages.elementClassTag()
+def _functions(messages: Any, rdd: Any) -> list[tuple[Any, bool, Any]] | None:
+    """Return, from `rdd` to `messages`, what each RDD on the way does to a partition, and the two facts it has of it.
+
+    None where one is of another kind: some settings of Spark make such.
+    """
+    found = []
+    while messages.id() != rdd.id():
+        if _class_of(messages) != "org.apache.spark.rdd.MapPartitionsRDD":
+            return None
+        function = messages.getClass().getDeclaredField("f")
+        function.setAccessible(True)
+        found.append((function.get(messages), messages.preservesPartitionSizes(), messages.elementClassTag()))
+        messages = messages.prev()
+    return found[::-1]
 
 
 def _messages(frame: DataFrame, rows_max: int) -> Any:
