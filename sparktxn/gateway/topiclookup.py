@@ -7,15 +7,15 @@ before a client gets the answer that a topic or a partition does not exist.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import KafkaError, KafkaException
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
-__all__ = ["UNKNOWN_TOPIC_ID", "TopicLookup", "unknown_id"]
+__all__ = ["UNKNOWN_TOPIC_ID", "AskedTopic", "TopicLookup", "unknown_id"]
 
 UNKNOWN_TOPIC_ID: Final = 100
 """Kafka's code for an id that no topic has, or has any more."""
@@ -24,6 +24,19 @@ UNKNOWN_TOPIC_ID: Final = 100
 def unknown_id(wanted: uuid.UUID | None) -> KafkaException:
     """Return the error for an id that no topic has."""
     return KafkaException(KafkaError(UNKNOWN_TOPIC_ID, f"no topic has the id {wanted}"))
+
+
+class AskedTopic(NamedTuple):
+    """A topic of a request, with what is asked of its partitions: by its name, or by its id.
+
+    `error` says that no topic has the id.
+    """
+
+    name: str
+    partitions: Sequence[Any]
+    uuid: uuid.UUID | None = None
+    topic_id: int | None = None
+    error: KafkaException | None = None
 
 
 class _Known(NamedTuple):
@@ -61,9 +74,16 @@ class TopicLookup:
             found = self._uuids[topic_id] = uuid.uuid5(uuid.NAMESPACE_OID, f"{self._store_id}/{topic_id}")
         return found
 
-    def known_by_uuid(self, wanted: uuid.UUID) -> TopicState | None:
+    def asked(self, wanted: uuid.UUID | None, partitions: Sequence[Any]) -> AskedTopic:
+        """Return the topic that a request names by its id, as far as is known. Nothing is read."""
+        known = self.known_by_uuid(wanted)
+        if known is None:
+            return AskedTopic("", partitions, wanted, error=unknown_id(wanted))
+        return AskedTopic(known.name, partitions, wanted, known.topic_id)
+
+    def known_by_uuid(self, wanted: uuid.UUID | None) -> TopicState | None:
         """Return the topic that has this id as far as is known. Nothing is read."""
-        known = self._known.get(wanted)
+        known = None if wanted is None else self._known.get(wanted)
         topic = None if known is None else self._log.topic(known.name)
         return topic if topic is not None and known is not None and topic.topic_id == known.topic_id else None
 

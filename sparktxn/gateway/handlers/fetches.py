@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.partitionreads import Fetched
-from sparktxn.gateway.topiclookup import unknown_id
+from sparktxn.gateway.topiclookup import AskedTopic, unknown_id
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.log.views.readview import PartitionView, ReadView
@@ -76,35 +74,18 @@ def _read(broker: Broker, request: Request) -> tuple[int, list[dict[str, Any]], 
     return view.entry, responses, size_bytes, has_error
 
 
-class _Topic(NamedTuple):
-    """A topic of a request, by its name, and from version 13 on by its id: `error` if no topic has that."""
-
-    name: str
-    uuid: uuid.UUID | None
-    topic_id: int | None
-    partitions: Sequence[Any]
-    error: KafkaException | None = None
-
-
-def _named(broker: Broker, request: Request) -> list[_Topic]:
+def _named(broker: Broker, request: Request) -> list[AskedTopic]:
     asked = request.body.topics
     if request.version < _IDS_FROM:
-        return [_Topic(topic.topic, None, None, topic.partitions) for topic in asked]
-    found = broker.topics.by_uuid(topic.topic_id for topic in asked)
-    topics = []
-    for topic in asked:
-        known = found.get(topic.topic_id)
-        if known is None:
-            topics.append(_Topic("", topic.topic_id, None, topic.partitions, unknown_id(topic.topic_id)))
-        else:
-            topics.append(_Topic(known.name, topic.topic_id, known.topic_id, topic.partitions))
-    return topics
+        return [AskedTopic(topic.topic, topic.partitions) for topic in asked]
+    broker.topics.by_uuid(topic.topic_id for topic in asked)  # reads on for those that are not known
+    return [broker.topics.asked(topic.topic_id, topic.partitions) for topic in asked]
 
 
 def _partition(
     broker: Broker,
     view: ReadView,
-    topic: _Topic,
+    topic: AskedTopic,
     asked: Any,
     isolation: Isolation,
     bytes_max: int,
@@ -134,7 +115,7 @@ def _partition(
     }
 
 
-def _check_id(view: ReadView, topic: _Topic, partition: int) -> None:
+def _check_id(view: ReadView, topic: AskedTopic, partition: int) -> None:
     """Check that a topic exists by its id, and was not deleted and made again since that was found."""
     if topic.error is not None:
         raise topic.error

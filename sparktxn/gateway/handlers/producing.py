@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -12,7 +11,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.recordrefusals import RecordsRefused, with_records, without_large_records
 from sparktxn.gateway.requestmemory import Loan
-from sparktxn.gateway.topiclookup import unknown_id
+from sparktxn.gateway.topiclookup import AskedTopic, unknown_id
 from sparktxn.gateway.typedrecords import rows_of
 from sparktxn.gateway.wire.recordbatches import (
     PayloadTooLarge,
@@ -62,33 +61,16 @@ async def produce(broker: Broker, request: Request) -> Coroutine[Any, Any, Answe
     return _answered(broker, request, outcomes)
 
 
-class _Topic(NamedTuple):
-    """A topic of a request, by its name, and from version 13 on by its id; `error` if no topic has that."""
-
-    name: str
-    uuid: uuid.UUID | None
-    topic_id: int | None
-    partitions: Sequence[Any]
-    error: KafkaException | None = None
-
-
-async def _topics(broker: Broker, request: Request) -> list[_Topic]:
+async def _topics(broker: Broker, request: Request) -> list[AskedTopic]:
     if request.version < _IDS_FROM:
-        return [_Topic(topic.name, None, None, topic.partition_data) for topic in request.body.topic_data]
+        return [AskedTopic(topic.name, topic.partition_data) for topic in request.body.topic_data]
     wanted = {topic.topic_id for topic in request.body.topic_data}
-    if any(each is None or broker.topics.known_by_uuid(each) is None for each in wanted):
+    if any(broker.topics.known_by_uuid(each) is None for each in wanted):
         await broker.calls.run(broker.topics.by_uuid, wanted)
-    return [_by_uuid(broker, topic.topic_id, topic.partition_data) for topic in request.body.topic_data]
+    return [broker.topics.asked(topic.topic_id, topic.partition_data) for topic in request.body.topic_data]
 
 
-def _by_uuid(broker: Broker, wanted: uuid.UUID | None, partitions: Sequence[Any]) -> _Topic:
-    known = None if wanted is None else broker.topics.known_by_uuid(wanted)
-    if known is None:
-        return _Topic("", wanted, None, partitions, unknown_id(wanted))
-    return _Topic(known.name, wanted, known.topic_id, partitions)
-
-
-async def _added(broker: Broker, request: Request, topics: Sequence[_Topic]) -> KafkaException | None:
+async def _added(broker: Broker, request: Request, topics: Sequence[AskedTopic]) -> KafkaException | None:
     """Add the partitions of a transaction of version 2 to it, all at once; return why it does not take them."""
     if request.version < _ADDS_PARTITIONS:
         return None
@@ -122,7 +104,7 @@ _Outcome = dict[str, Any] | _Waiting
 
 
 async def _answered(
-    broker: Broker, request: Request, outcomes: Sequence[tuple[_Topic, Sequence[_Outcome]]]
+    broker: Broker, request: Request, outcomes: Sequence[tuple[AskedTopic, Sequence[_Outcome]]]
 ) -> Answer | None:
     responses = []
     for topic, taken in outcomes:
@@ -131,7 +113,7 @@ async def _answered(
     return {"responses": responses} if request.body.acks != 0 else None
 
 
-async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> _Outcome:
+async def _taken(broker: Broker, request: Request, asked: AskedTopic, part: Any) -> _Outcome:
     body = request.body
     loan = Loan(broker.decompressed)
     try:
@@ -162,7 +144,7 @@ async def _taken(broker: Broker, request: Request, asked: _Topic, part: Any) -> 
         raise
 
 
-async def _batch(broker: Broker, asked: _Topic, part: Any, loan: Loan) -> tuple[StageTopic, ProducedBatch]:
+async def _batch(broker: Broker, asked: AskedTopic, part: Any, loan: Loan) -> tuple[StageTopic, ProducedBatch]:
     """Return a decoded batch, which has its memory by `loan` if it was compressed."""
     data = part.records or b""
     is_small = len(data) <= _SMALL_BYTES and broker.topics.has(asked.name, part.index)
@@ -177,7 +159,7 @@ async def _batch(broker: Broker, asked: _Topic, part: Any, loan: Loan) -> tuple[
 
 
 async def _decoded_soon(
-    broker: Broker, asked: _Topic, partition: int, records: bytes, payload_max: int, *, here: bool
+    broker: Broker, asked: AskedTopic, partition: int, records: bytes, payload_max: int, *, here: bool
 ) -> tuple[StageTopic, ProducedBatch]:
     if here:
         return _decoded(broker, asked, partition, records, payload_max)
@@ -185,7 +167,7 @@ async def _decoded_soon(
 
 
 def _decoded(
-    broker: Broker, asked: _Topic, partition: int, records: bytes, payload_max: int
+    broker: Broker, asked: AskedTopic, partition: int, records: bytes, payload_max: int
 ) -> tuple[StageTopic, ProducedBatch]:
     name = asked.name
     broker.topics.read_on_for([(name, partition)])
