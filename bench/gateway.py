@@ -103,7 +103,7 @@ def _figures(driver: _Driver, kafka: str, address: str) -> Iterator[Figure]:
             yield Figure(name, ratio, "x", target)
             yield Figure(f"{name.partition(', of')[0]}", own, "/s")
     bulk = _in_turns(driver, "bulk", kafka, address)
-    names = ["written, 100 bytes each", "read, 100 bytes each", "written, 1 MB each", "read, 1 MB each"]
+    names = [f"{done}, {size} each" for size in ("100 bytes", "1 KB", "1 MB") for done in ("written", "read")]
     for number, name in enumerate(names):
         yield Figure(f"records without transactions: {name}", median([own[number] for _, own in bulk]), "MB/s", 100.0)
         yield Figure(f"the broker: {name}", median([other[number] for other, _ in bulk]), "MB/s")
