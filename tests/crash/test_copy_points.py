@@ -132,7 +132,9 @@ def test_every_operation_of_a_copy_may_be_the_last(small: RealWorld, fault: Faul
         if (reader := opened(target)) is None:
             refused += 1
         else:
-            assert target.objects() == expected
+            # A refused hint makes no copy fail: the next one writes it.
+            hint = {names.LAST_CHECKPOINT: expected[names.LAST_CHECKPOINT]}
+            assert target.objects() | hint == expected
             assert reader.entry == report.entry
         for put in late:
             put()

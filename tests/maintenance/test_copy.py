@@ -112,6 +112,7 @@ def test_a_copy_is_complete_though_the_store_refuses_its_hint(
     assert objects_of(target, {}).get(names.LAST_CHECKPOINT) is None
     assert records(target) == records(shop.uri)
     assert copy_store(shop, target).entry == report.entry
+    assert objects_of(target, {}).get(names.LAST_CHECKPOINT) is not None, "the next copy writes it"
 
 
 def test_on_real_stores_to_and_fro(shop: Store, root: tuple[str, dict[str, Any]], target: str) -> None:

@@ -198,8 +198,8 @@ class Copying:
         for each in plan.entries(end):
             self._put_next(each)
         self._target.copy(plan.heads, sizes, total, proven_entry=newest.entry)
+        self._target.hint(plan.newest_head)
         if plan.entry > newest.entry:
-            self._target.hint(plan.newest_head)
             self._note_entry(newest, plan)
         return self._target.copied(store, plan.horizon, plan.entry)
 
