@@ -61,8 +61,8 @@ class Query(NamedTuple):
         from pyspark_txnlog.writing import foreach
 
         # Each start takes the other way of two, so a micro-batch that is repeated goes both: driver, and tasks.
-        way = internals.planned_bytes if self._starts() % 2 == 0 else _through_tasks
-        foreach.planned_bytes = way  # type: ignore[attr-defined]
+        way = internals.holdable_rows if self._starts() % 2 == 0 else _through_tasks
+        foreach.holdable_rows = way  # type: ignore[attr-defined]
         outputs = _by_topic if self.sink == "foreach-outputs" else None
         return writer.foreachBatch(foreach.foreach_batch(self.uri, outputs, **self.options)).start()
 

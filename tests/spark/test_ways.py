@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
 from pyspark_txnlog.connecting import internals, stores
-from pyspark_txnlog.connecting.internals import planned_bytes
+from pyspark_txnlog.connecting.internals import HoldableRows, holdable_rows
 from pyspark_txnlog.writing import foreach
 from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
 from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
@@ -40,10 +41,10 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Take:
     def take(way: str) -> None:
         monkeypatch.undo()
         if way == "tasks":
-            monkeypatch.setattr(foreach, "planned_bytes", lambda frame: None)
+            monkeypatch.setattr(foreach, "holdable_rows", lambda frame: None)
             monkeypatch.setattr(HeldRows, "within", _never)
             return
-        monkeypatch.setattr(foreach, "planned_bytes", lambda frame: 0)
+        monkeypatch.setattr(HoldableRows, "planned_bytes", lambda rows: 0)
         monkeypatch.setattr(foreach, "stage_frame", _never)
         if way == "held":
             monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 0)
@@ -197,6 +198,52 @@ def test_micro_batches_with_the_same_columns_are_planned_once(
     )
 
 
+def test_the_calls_into_the_jvm_of_a_micro_batch(
+    spark: SparkSession, store: Store, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that lowers the figure lowers it here too; each call waits for the JVM, and may wait for a processor."""
+    from py4j.java_gateway import GatewayClient
+
+    take("driver")
+    store.create_topic("t", 2)
+    write = foreach_batch(store.uri, topic="t")
+    calls: list[str] = []
+    send = GatewayClient.send_command
+
+    def noted(client: Any, command: str, *given: Any, **named: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():  # another one lets objects of the JVM go
+            calls.append(command)
+        return send(client, command, *given, **named)
+
+    for name in (internals.QUERY_ID, internals.RUN_ID):
+        spark.sparkContext.setLocalProperty(name, "q")
+    try:
+        for batch_id in range(3):
+            rows = as_given(spark.range(10, numPartitions=2).selectExpr("string(id) value"))
+            if batch_id == 2:
+                monkeypatch.setattr(GatewayClient, "send_command", noted)
+            write(rows, batch_id)
+    finally:
+        monkeypatch.undo()
+        for name in (internals.QUERY_ID, internals.RUN_ID):
+            spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+    assert len(calls) == 25, "\n".join(calls)
+
+
+def test_sparks_optimizer_works_once_for_the_frame_of_a_users_function(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its size: that of a later one follows from the last micro-batch."""
+    asked: list[int] = []
+    planned = HoldableRows.planned_bytes
+    monkeypatch.setattr(HoldableRows, "planned_bytes", lambda rows: asked.append(1) or planned(rows))
+    store.create_topic("t", 1)
+    write = foreach_batch(store.uri, lambda rows, _: {"t": rows.select("value")}, query_id="q")
+    for batch_id in range(2):
+        write(spark.range(3).selectExpr("string(id) value"), batch_id)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_are_computed_once(spark: SparkSession, store: Store, take: Take, way: str) -> None:
     computed = spark.sparkContext.accumulator(0)
@@ -256,11 +303,11 @@ def test_frames_with_observed_metrics_and_of_connect_go_through_tasks(
     store.create_topic("t", 1)
     observed = Observation("rows")
     rows = numbers(0, 10).observe(observed, F.count("*").alias("count"))
-    assert planned_bytes(rows) is None
+    assert holdable_rows(rows) is None
     foreach_batch(store.uri, topic="t", query_id="q")(rows, 0)
     assert observed.get == {"count": 10}
     connected: Any = SimpleNamespace(sparkSession=object())
-    assert planned_bytes(connected) is None
+    assert holdable_rows(connected) is None
 
 
 def test_rows_that_are_refused_are_let_go(spark: SparkSession, store: Store, numbers: Callable[..., DataFrame]) -> None:
@@ -286,7 +333,7 @@ def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> 
     """However wide a row is: messages of Arrow are measured, not rows."""
     sizes: list[int] = []
     for frame in (spark.range(40, numPartitions=2), spark.sql("select repeat('x', 100000) value from range(3)")):
-        held = HeldRows(frame, ["*", "array(null, 'é') n"], rows_query())
+        held = HeldRows(HoldableRows(frame), ["*", "array(null, 'é') n"], rows_query())
         try:
             whole = held.within(2**40)
             assert whole is not None
@@ -300,7 +347,7 @@ def test_a_partition_has_its_share_of_the_drivers_bytes(spark: SparkSession) -> 
 
 @pytest.mark.parametrize(("count", "is_within"), [(10_000, True), (10_001, False)])
 def test_a_partition_has_at_most_one_message_in_the_driver(spark: SparkSession, count: int, is_within: bool) -> None:
-    held = HeldRows(spark.range(count, numPartitions=1), ["*"], rows_query())
+    held = HeldRows(HoldableRows(spark.range(count, numPartitions=1)), ["*"], rows_query())
     try:
         assert (held.within(2**40) is not None) == is_within
         assert sum(held.staged_by(lambda batches: (batch.num_rows for batch in batches))) == count
@@ -320,10 +367,10 @@ def test_settings_of_arrow_change_nothing(spark: SparkSession, batch_rows: str, 
     held: HeldRows | None = None
     try:
         query = rows_query()
-        query.hold(as_given(frame), ["*"]).close()  # planned before the settings are made
+        query.hold(HoldableRows(as_given(frame)), ["*"]).close()  # planned before the settings are made
         for name, value in settings.items():
             spark.conf.set(name, value)
-        held = HeldRows(as_given(frame), ["*"], query)
+        held = HeldRows(HoldableRows(as_given(frame)), ["*"], query)
         batches = held.within(2**20)
     finally:
         for name, old in before.items():
@@ -355,8 +402,22 @@ def test_rows_go_through_tasks_where_others_plan_sparks_operators(
     assert values(spark.read.format("txnlog").option("topic", "t").load(store.uri)) == list(range(20))
 
 
+def test_the_rows_of_all_partitions_are_staged_as_one_batch(
+    spark: SparkSession, numbers: Callable[..., DataFrame]
+) -> None:
+    """What a batch costs in the driver does not grow with the partitions of a micro-batch."""
+    held = HeldRows(HoldableRows(numbers(0, 40).repartitionByRange(4, F.expr("int(value)"))), ["*"], rows_query())
+    try:
+        batches = held.within(2**20)
+    finally:
+        held.close()
+    assert batches is not None
+    [batch] = batches
+    assert sorted(int(value) for value in batch.column(0).to_pylist()) == list(range(40))
+
+
 def test_no_rows_are_within_no_bytes(numbers: Callable[..., DataFrame]) -> None:
-    held = HeldRows(numbers(0, 0), ["*"], rows_query())
+    held = HeldRows(HoldableRows(numbers(0, 0)), ["*"], rows_query())
     assert held.within(0) == []
     held.close()
 
@@ -367,11 +428,11 @@ def test_sparks_pages_name_the_topics_of_a_job(
     context, name = spark.sparkContext, "spark.job.description"
     seen = []
 
-    def note(frame: DataFrame) -> int:
+    def note(rows: HoldableRows) -> int:
         seen.append(context.getLocalProperty(name))
         return 0
 
-    monkeypatch.setattr(foreach, "planned_bytes", note)
+    monkeypatch.setattr(HoldableRows, "planned_bytes", note)
     for topic in ("t", "u"):
         store.create_topic(topic, 1)
     foreach_batch(store.uri, topic="t", query_id="q")(numbers(0, 2), 0)

@@ -14,7 +14,7 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
 
 `native/file_index.py` writes the lists of files that Spark's streaming file sink has, and needs nothing from inside.
 
-A session of Spark Connect has none of it, as its driver is another process. There `context_of` and `planned_bytes` are
+A session of Spark Connect has none of it, as its driver is another process. There `context_of` and `holdable_rows` are
 None and `is_classic` is False; nothing else may be called. Spark's client without a JVM lacks py4j and the classic
 classes, so functions import them when they are called.
 """
@@ -25,7 +25,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -42,9 +42,11 @@ __all__ = [
     "RUN_ID",
     "ArrowQuery",
     "ArrowRows",
+    "HoldableRows",
     "arrays",
     "context_of",
     "has_file_system",
+    "holdable_rows",
     "in_worker",
     "interrupted_in_one_line",
     "is_classic",
@@ -54,7 +56,6 @@ __all__ = [
     "only_commits",
     "optimized",
     "place_in_sorted",
-    "planned_bytes",
     "running_python",
     "takes_filters",
 ]
@@ -122,21 +123,39 @@ def is_classic(frame: DataFrame) -> bool:
     return context_of(frame.sparkSession) is not None
 
 
-def planned_bytes(frame: DataFrame) -> int | None:
-    """Return what Spark's plan says of the size of `frame`; None where its rows cannot be held.
+class HoldableRows:
+    """A frame whose rows Spark can hold, with what its analyzer makes of it; see `holdable_rows`."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.frame = frame
+        self._execution: Any = frame._jdf.queryExecution()
+        self._plan = self._execution.analyzed()
+        self.is_computed = _is_computed(self._plan)
+
+    def is_observed(self) -> bool:
+        """Return whether an action of Spark's own must report metrics of these rows."""
+        return not self.is_computed and not self._execution.observedMetrics().isEmpty()
+
+    def planned_bytes(self) -> int:
+        """Return what Spark's plan says of their size: an enormous number where a source does not know."""
+        plan = self._plan if self.is_computed else self._execution.optimizedPlan()
+        return int(plan.stats().sizeInBytes())
+
+    def rdd(self) -> Any:
+        """Return the rows that `is_computed` speaks of."""
+        return self._plan.rdd()
+
+
+def holdable_rows(frame: DataFrame) -> HoldableRows | None:
+    """Return `frame` with its plan, asked for once; None where its rows cannot be held.
 
     That is so with Spark Connect, whose driver is another process. A frame with observed metrics must be the action
-    that reports them. Spark says an enormous number where a source does not know.
+    that reports them.
     """
     if not is_classic(frame):
         return None
-    execution: Any = frame._jdf.queryExecution()
-    plan = execution.analyzed()
-    if not _is_computed(plan):
-        if not execution.observedMetrics().isEmpty():
-            return None
-        plan = execution.optimizedPlan()
-    return int(plan.stats().sizeInBytes())
+    rows = HoldableRows(frame)
+    return None if rows.is_observed() else rows
 
 
 def optimized(rows: DataFrame) -> tuple[DataFrame, StructType]:
@@ -205,13 +224,10 @@ def place_in_sorted(spark: SparkSession, array: Any, start: Column, end: Column,
 class ArrowRows:
     """The rows of a frame as messages of Arrow batches, which Spark's executors hold once they are computed."""
 
-    def __init__(self, session: SparkSession, messages: Any, schema: StructType) -> None:
-        from pyspark import StorageLevel
-
+    def __init__(self, session: SparkSession, held: Any, schema: StructType) -> None:
         self.session = session
         self.schema = schema
-        level = session.sparkContext._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK_DESER)
-        self.held: Any = messages.persist(level)
+        self.held = held
 
     def messages(self) -> RDD[bytes]:
         """Return the messages."""
@@ -235,20 +251,24 @@ class ArrowQuery:
         self._rows_max = rows_max
         self._rows: _Steps | None = None
         self._first: _Steps | None = None
-        self._collect: Any = None
+        self._calls: _Calls | None = None
 
-    def hold(self, frame: DataFrame, columns: Sequence[str]) -> ArrowRows:
-        """Have Spark hold what `columns`, expressions of SQL, are in the rows of `frame`. Nothing is computed yet."""
-        session, plan = frame.sparkSession, frame._jdf.queryExecution().analyzed()
-        if _is_computed(plan):
-            key = (session.sparkContext, frame.schema, *columns)
+    def hold(self, rows: HoldableRows, columns: Sequence[str]) -> ArrowRows:
+        """Have Spark hold what `columns`, expressions of SQL, are in `rows`. Nothing is computed yet."""
+        frame = rows.frame
+        session, context = frame.sparkSession, frame.sparkSession.sparkContext
+        if self._calls is None or self._calls.context is not context:
+            self._calls = _Calls.of(session)
+        level = self._calls.level
+        if rows.is_computed:
+            key = (context, frame.schema, *columns)
             if self._rows is None or self._rows.key != key:
                 self._rows = _rows_steps(frame, columns, self._rows_max, key)
-            messages = self._rows.over(plan.rdd())
+            messages = self._rows.over(rows.rdd())
             if messages is not None:
-                return ArrowRows(session, messages, self._rows.schema)
+                return ArrowRows(session, messages.persist(level), self._rows.schema)
         selected = frame.selectExpr(*columns)
-        return ArrowRows(session, _messages(selected, self._rows_max), selected.schema)
+        return ArrowRows(session, _messages(selected, self._rows_max).persist(level), selected.schema)
 
     def first(self, rows: ArrowRows, bytes_max: int) -> list[pa.Buffer] | None:
         """Compute all rows, and return their messages: at most one of each partition, within its share of `bytes_max`.
@@ -259,20 +279,37 @@ class ArrowQuery:
         from pyspark.serializers import NoOpSerializer
         from pyspark.util import _load_from_socket
 
-        session = rows.session
+        session, calls = rows.session, self._calls
+        assert calls is not None, "rows are held by hold() of the same query"
         share = bytes_max // max(1, rows.held.getNumPartitions())
         key = (session.sparkContext, share)
         if self._first is None or self._first.key != key:
             self._first = _first_steps(session, share, self._rows_max, key)
-            self._collect = _jvm(session).PythonRDD.collectAndServe
         firsts = self._first.over(rows.held)
         if firsts is None:
             return None
         found: list[Any] = []
-        with _load_from_socket(self._collect(firsts), NoOpSerializer()) as batches:
+        with _load_from_socket(calls.collect(firsts), NoOpSerializer()) as batches:
             for batch in batches:
                 found += pa.ipc.read_record_batch(pa.py_buffer(batch), _FIRST).column(0)
         return [message.as_buffer() for message in found] if all(message.is_valid for message in found) else None
+
+
+class _Calls(NamedTuple):
+    """What every micro-batch asks of the JVM of `context` in the same words, found once."""
+
+    context: SparkContext
+    level: Any
+    collect: Any
+
+    @classmethod
+    def of(cls, session: SparkSession) -> _Calls:
+        """Find them."""
+        from pyspark import StorageLevel
+
+        context = session.sparkContext
+        level = context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK_DESER)
+        return cls(context, level, _jvm(session).PythonRDD.collectAndServe)
 
 
 class _Steps:
@@ -296,8 +333,8 @@ class _Steps:
         """
         if self._functions is None:
             return None
-        for function, keeps_sizes, kind in self._functions:
-            rdd = self._step(rdd, function, False, False, False, keeps_sizes, kind, rdd.elementClassTag())
+        for function, keeps_sizes, kind, taken in self._functions:
+            rdd = self._step(rdd, function, False, False, False, keeps_sizes, kind, taken)
         return rdd
 
 
@@ -323,8 +360,10 @@ def _is_plain(plan: Any) -> bool:
     return False
 
 
-def _functions(messages: Any, rdd: Any) -> list[tuple[Any, bool, Any]] | None:
-    """Return, from `rdd` to `messages`, what each RDD on the way does to a partition, and the two facts it has of it.
+def _functions(messages: Any, rdd: Any) -> list[tuple[Any, bool, Any, Any]] | None:
+    """Return, from `rdd` to `messages`, what each RDD on the way does to a partition, and the three facts it has of it.
+
+    These are whether it keeps sizes, and the kinds of what it gives and takes.
 
     None where one is of another kind: some settings of Spark make such.
     """
@@ -334,8 +373,9 @@ def _functions(messages: Any, rdd: Any) -> list[tuple[Any, bool, Any]] | None:
             return None
         function = messages.getClass().getDeclaredField("f")
         function.setAccessible(True)
-        found.append((function.get(messages), messages.preservesPartitionSizes(), messages.elementClassTag()))
-        messages = messages.prev()
+        kind, previous = messages.elementClassTag(), messages.prev()
+        found.append((function.get(messages), messages.preservesPartitionSizes(), kind, previous.elementClassTag()))
+        messages = previous
     return found[::-1]
 
 

@@ -22,9 +22,10 @@ from pyspark_txnlog.connecting.internals import (
     QUERY_ID,
     RUN_ID,
     ArrowQuery,
+    HoldableRows,
     context_of,
+    holdable_rows,
     interrupted_in_one_line,
-    planned_bytes,
 )
 from pyspark_txnlog.connecting.stores import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
@@ -156,14 +157,13 @@ class _Ways:
 
     def stage(self, frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
         """Stage the rows of `frame` the way that suits them, each computed once."""
-        planned = planned_bytes(frame)
-        # A join of small tables may be planned as enormous: what was seen counts more.
-        if planned is None or not self._was_small.get(topic, planned <= DRIVER_BYTES_MAX or planned >= _UNKNOWN_BYTES):
+        rows = holdable_rows(frame)
+        if rows is None or not self._is_small(rows, topic):
             staged = stage_frame(with_row_hashes(frame, plan, topic), plan, topic)
             # Half: a query whose micro-batches are about as large as the limit stays with tasks.
             self._was_small[topic] = sum(segment.payload_bytes for segment in staged) <= DRIVER_BYTES_MAX // 2
             return staged
-        held = HeldRows(frame, hashed_columns(frame.schema, plan, topic), self._queries[topic])
+        held = HeldRows(rows, hashed_columns(frame.schema, plan, topic), self._queries[topic])
         try:
             batches = held.within(DRIVER_BYTES_MAX)
             self._was_small[topic] = batches is not None
@@ -171,6 +171,17 @@ class _Ways:
             return stage(iter(batches)) if batches is not None else _staged(held.staged_by(_in_task(stage)))
         finally:
             held.close()
+
+    def _is_small(self, rows: HoldableRows, topic: str | None) -> bool:
+        """Return whether the driver tries to take `rows`.
+
+        A join of small tables may be planned as enormous: what was seen counts more. Spark's optimizer is not asked
+        then, which works for each frame of a user's function anew.
+        """
+        if topic not in self._was_small:
+            planned = rows.planned_bytes()
+            self._was_small[topic] = planned <= DRIVER_BYTES_MAX or planned >= _UNKNOWN_BYTES
+        return self._was_small[topic]
 
 
 def stage_frame(

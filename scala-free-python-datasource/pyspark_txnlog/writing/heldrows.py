@@ -7,15 +7,12 @@ says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_txnlog.connecting.internals import ArrowQuery
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark_txnlog.connecting.internals import ArrowQuery, HoldableRows
 
 __all__ = ["HeldRows", "rows_query"]
 
@@ -34,8 +31,8 @@ class HeldRows:
     `columns` are expressions of SQL; `query` may be the one of other frames of the same session.
     """
 
-    def __init__(self, frame: DataFrame, columns: Sequence[str], query: ArrowQuery) -> None:
-        self._held = query.hold(frame, columns)
+    def __init__(self, rows: HoldableRows, columns: Sequence[str], query: ArrowQuery) -> None:
+        self._held = query.hold(rows, columns)
         self._schema = to_arrow_schema(self._held.schema, timezone="UTC")
         self._query = query
 
@@ -47,10 +44,13 @@ class HeldRows:
     def within(self, bytes_max: int) -> list[pa.RecordBatch] | None:
         """Compute the rows, and return them in their order; None if they are more than may come to the driver.
 
-        No partition has more than 10,000 of them then, and its share of `bytes_max` in Arrow.
+        No partition has more than 10,000 of them then, and its share of `bytes_max` in Arrow. They come as one batch:
+        to stage each partition's few rows apart costs as much again for each.
         """
         messages = self._query.first(self._held, bytes_max)
-        return None if messages is None else list(_decoded(messages, self._schema))
+        if messages is None:
+            return None
+        return pa.Table.from_batches(_decoded(messages, self._schema), self._schema).combine_chunks().to_batches()
 
     def staged_by(self, stage: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> list[Any]:
         """Return what `stage` yields of the rows in tasks of Python, which read them where they are held."""
