@@ -50,7 +50,9 @@ class HeldRows:
         messages = self._query.first(self._held, bytes_max)
         if messages is None:
             return None
-        return pa.Table.from_batches(_decoded(messages, self._schema), self._schema).combine_chunks().to_batches()
+        rows = pa.Table.from_batches(_decoded(messages, self._schema), self._schema).combine_chunks()
+        batches: list[pa.RecordBatch] = rows.to_batches()
+        return batches
 
     def staged_by(self, stage: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> list[Any]:
         """Return what `stage` yields of the rows in tasks of Python, which read them where they are held."""
