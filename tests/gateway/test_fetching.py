@@ -209,22 +209,50 @@ def test_records_are_compressed_as_their_topic_says(tmp_path, compression, versi
         served.broker.store.create_topic("c", settings=settings)
         sent = batch([b"x" * 100] * 100)
         assert (await produce(client, "c", 0, sent)).error_code == WireCode.none
-        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-        answer = await client.call(
-            1,
-            version,
-            replica_id=-1,
-            max_wait=0,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            isolation_level=1,
-            **({"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []} if version > 6 else {}),
-            **({"rack_id": ""} if version > 10 else {}),
-            topics=[{"topic": "c", "partitions": [_of_version(asked, version)]}],
-        )
-        records = bytes(answer.responses[0].partitions[0].records)
+        records = await _fetched(client, "c", version)
         assert records[22] & 7 == number
         assert decode_batch(records, 0).records.column("value").to_pylist() == [b"x" * 100] * 100
+
+    at_a_gateway(tmp_path, case)
+
+
+async def _fetched(client: RawClient, topic: str, version: int) -> bytes:
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    answer = await client.call(
+        1,
+        version,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=1,
+        **({"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []} if version > 6 else {}),
+        **({"rack_id": ""} if version > 10 else {}),
+        topics=[{"topic": topic, "partitions": [_of_version(asked, version)]}],
+    )
+    return bytes(answer.responses[0].partitions[0].records)
+
+
+def test_settings_that_are_set_again_as_they_were_described_change_nothing(tmp_path):
+    """`AlterConfigs` gives what it does not name its default, so its users set all that they have read."""
+
+    async def case(_: Gateway, client: RawClient) -> None:
+        async def described() -> dict[str, str]:
+            named = {"resource_type": 2, "resource_name": "t"}
+            answer = await client.call(
+                32, 4, resources=[{**named, "configuration_keys": None}],
+                include_synonyms=False, include_documentation=False,
+            )  # fmt: skip
+            return {config.name: config.value for config in answer.results[0].configs}
+
+        assert (await produce(client, "t", 0, batch([b"x" * 100] * 100))).error_code == WireCode.none
+        before, records = await described(), await _fetched(client, "t", 12)
+        configs = [{"name": name, "value": value} for name, value in before.items()]
+        resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
+        answer = await client.call(33, 2, resources=[resource], validate_only=False)
+        assert answer.responses[0].error_code == WireCode.none
+        assert await described() == before
+        assert await _fetched(client, "t", 12) == records
 
     at_a_gateway(tmp_path, case)
 

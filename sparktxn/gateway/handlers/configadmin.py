@@ -26,6 +26,11 @@ _TOPIC, _BROKER = 2, 4
 _STORE: Final = ConfigResource(ResourceType.BROKER, "0")
 _SETTINGS: Final[dict[str, Setting]] = {each.name: each for each in (*TOPIC_SETTINGS, *STORE_WIDE_SETTINGS)}
 _BOOLEAN, _STRING, _LONG, _DOUBLE, _LIST = 1, 2, 5, 6, 7
+_DEFAULTS: Final[Mapping[str, str]] = {"compression.type": "producer"}
+"""Defaults of topics as a client sees them. The store compresses its files, and what a client fetches it does not.
+
+A tool that sets again all that was described, as users of `AlterConfigs` have to, must change nothing.
+"""
 
 
 def topic_configs(broker: Broker, name: str) -> list[dict[str, Any]]:
@@ -121,7 +126,7 @@ def _own(broker: Broker) -> list[dict[str, Any]]:
 def _shown(entry: ConfigEntry, *, is_read_only: bool, kind: int | None = None) -> dict[str, Any]:
     return {
         "name": entry.name,
-        "value": entry.value,
+        "value": _DEFAULTS.get(entry.name, entry.value) if entry.is_default else entry.value,
         "read_only": is_read_only,
         "config_source": int(entry.source),
         "is_sensitive": False,
