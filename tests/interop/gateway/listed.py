@@ -71,14 +71,15 @@ LIBRDKAFKA_PASSES: Final = (
     ),
     *("0022", "0026", "0029", "0030", "0031", "0033", "0034", "0036", "0039", "0040", "0041", "0042", "0044", "0048"),
     *("0049", "0050", "0051", "0054", "0056", "0057", "0063", "0064", "0067", "0069", "0070", "0073", "0074", "0075"),
-    *("0082", "0083", "0084", "0085", "0089", "0090", "0092", "0093", "0099", "0102", "0112", "0114"),
+    *("0082", "0083", "0084", "0085", "0089", "0090", "0092", "0099", "0102", "0112", "0114"),
     *("0116", "0120", "0122", "0129", "0130"),
 )
 """Numbers of tests that need a broker and pass.
 
 Some call Kafka's scripts (0052, 0109, 0115, 0119), or want a scenario of their own (0028, 0098, 0107, 0110). Others
 have bounds on time that a loaded machine exceeds (0001, 0086, 0113). The test 0045 needs eight minutes, most of
-them at librdkafka's own broker.
+them at librdkafka's own broker. Half of the runs of 0093 fail. Its second member waits for the
+first one, which is busy, only if the partition is to be its own. The order of the random member ids decides.
 """
 
 DIFFERING: Final[Mapping[str, str]] = {
