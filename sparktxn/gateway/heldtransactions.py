@@ -364,7 +364,13 @@ class Transactions:
             with self._working(transactional_id, identity) as held:
                 if not committed:
                     return self._abort_and_renew(held, transactional_id)
-                self._commit(held, transactional_id, takes_epoch=True)
+                try:
+                    self._commit(held, transactional_id, takes_epoch=True)
+                except CommandRefused as refused:
+                    if refused.error.code() == ErrorCode.TRANSACTION_ABORTABLE:
+                        # The gateway that has its records might still commit it. Its client is about to abort it.
+                        self._abort_and_renew(held, transactional_id)
+                    raise
                 return held.identity
         except CommandRefused as refused:
             renewed = self._renewed_before(transactional_id, identity, committed)

@@ -166,6 +166,41 @@ def test_what_another_gateway_has_begun_asks_for_an_abort_and_goes_on_with_the_n
     at_two(case)
 
 
+def test_a_commit_that_is_refused_elsewhere_has_aborted_the_transaction(at_two):
+    """Else the gateway that has begun it might still commit it, and the client be fenced where it aborts it."""
+
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await init_producer(first, TX)
+        assert await sent(first, identity, 0, b"1") == 0
+        assert (await ended(second, identity, committed=True))[0] == ABORTABLE
+        # A commit that was sent to the first one before, and was answered too late.
+        assert (await ended(first, identity, committed=True))[0] == ErrorCode.PRODUCER_FENCED
+        for client in (second, first):
+            assert await ended(client, identity, committed=False) == (0, after(identity))
+        assert await read_all(first, "t") == []
+
+    at_two(case)
+
+
+def test_a_commit_that_another_gateway_has_just_stored_is_answered_as_one(tmp_path, monkeypatch):
+    async def case(first: RawClient, second: RawClient) -> None:
+        identity = await init_producer(first, TX)
+        assert await sent(first, identity, 0, b"1") == 0
+        abort = Transactions._abort_and_renew
+        loop = asyncio.get_running_loop()
+
+        def committed_before(*arguments: Any) -> ProducerIdAndEpoch:
+            ending = ended(first, identity, committed=True)
+            assert asyncio.run_coroutine_threadsafe(ending, loop).result(60) == (0, after(identity))
+            return abort(*arguments)
+
+        monkeypatch.setattr(Transactions, "_abort_and_renew", committed_before)
+        assert await ended(second, identity, committed=True) == (0, after(identity))
+        assert await read_all(second, "t") == [b"1"]
+
+    at_two_gateways(tmp_path, case)
+
+
 def test_a_client_may_change_gateways_at_each_transaction(at_two):
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await init_producer(first, TX)
