@@ -109,7 +109,7 @@ GROUPS: Final = (
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("browser", 900, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
-    _pytest("kills", 2_700, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
+    _pytest("kills", 3_600, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
     _pytest("clouds", 1_000, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
 
