@@ -66,6 +66,8 @@ def _cases(junit: Path) -> Iterator[Case]:
     except (OSError, ElementTree.ParseError):
         return
     for case in found.iter("testcase"):
+        if not case.get("name"):
+            continue  # pytest's row for a test that was interrupted
         outcome = next((part.tag for part in case if part.tag in (*FAILED, "skipped")), "passed")
         yield Case(_test_id(case), float(case.get("time", 0)), outcome)
 

@@ -143,29 +143,30 @@ def test_other(): pass
 """
 
 
+def of_tests(folder: Path) -> Group:
+    """Return a group that runs the tests in `folder` as the groups of pytest do."""
+    own = ("-q", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
+    return Group("red", 60, ("-m", "pytest", *own, "--junitxml={folder}/junit.xml", str(folder)))
+
+
 def test_a_failing_test_is_named_with_the_command_that_replays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "test_it.py").write_text(FAILING)
-    options = (
-        "-q",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(tmp_path),
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "junit_family=xunit1",
-    )
-    group = Group("red", 60, ("-m", "pytest", *options, "--junitxml={folder}/junit.xml", str(tmp_path)))
-    assert main(["--seed", "7"], [group], tmp_path / "output") == 1
+    assert main(["--seed", "7"], [of_tests(tmp_path)], tmp_path / "output") == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:4] for line in lines if line.startswith("red  ")] == [["red", "1", "1", "1"]]
     variables = "SPARKTXN_SEED=7 PYTHONHASHSEED=7"
     replay = f"""{variables} make test ARGS="-m '' --hypothesis-seed=7 'test_it.py::TestIt::test_number[2]'\""""
     assert f"    {replay}" in lines
     assert any(line.endswith("s  test_it.py::TestIt::test_number[1]") for line in lines)
+
+
+def test_a_test_that_was_interrupted_has_not_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_it.py").write_text("def test_one(): pass\ndef test_two(): raise KeyboardInterrupt\n")
+    assert main(["--seed", "7"], [of_tests(tmp_path)], tmp_path / "output") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines if line.startswith("red  ")] == [["red", "1", "0"]]
 
 
 def test_what_a_machine_lacks_is_said_before_anything_runs(
