@@ -6,6 +6,7 @@ test has run. That one runs the tests that reach the mutant's function, and stop
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -50,6 +51,8 @@ def main(modules: list[str], tests: list[str], options: list[str], size: int, se
             **LIMITS,
         )
     configuration._config = chosen
+    # pytest collects all garbage ten times as a mutant's process ends, among all that this one has imported.
+    os.register_at_fork(after_in_child=gc.freeze)
     children = os.cpu_count() or 1
     names = [f"sparktxn.{module.replace('/', '.')}.*" for module in modules]
     if size:
