@@ -25,6 +25,7 @@ from tests.cloudservers import AzuriteServer, FakeGcsServer
 from tests.collector import ends_cycles
 from tests.forkserver import ForkServer
 from tests.handles import close_handles_of_spark, open_handles
+from tests.mutation.engine import MUTANT
 from tests.rewriting import rewrite_once
 from tests.seeds import night_seed
 from tests.servers import MotoServer, S3Server, SeaweedServer
@@ -121,8 +122,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let the interpreter's end collect all: DuckDB prints a line for each of its objects that is left."""
-    gc.unfreeze()
+    """Let the interpreter's end collect all: DuckDB prints a line for each of its objects that is left.
+
+    Not in a mutant's process, which shares all that another one has imported: that would take most of its time.
+    """
+    if MUTANT not in os.environ:
+        gc.unfreeze()
 
 
 @pytest.hookimpl(trylast=True)

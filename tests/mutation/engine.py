@@ -19,13 +19,14 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["OUTCOMES", "sample"]
+__all__ = ["MUTANT", "OUTCOMES", "sample"]
 
 OUTCOMES: Final = Path("mutants/outcomes.json")
 """Where the names of the mutants that were run are written."""
 LIMITS: Final = {"timeout_multiplier": 4.0, "timeout_constant": 30.0}
 """A mutant may take so many times as long as its tests and so many seconds: to collect thousands takes some of them."""
 MUTANT: Final = "MUTANT_UNDER_TEST"
+"""The variable that names the mutant in its process."""
 RECORDED: Final = "stats"
 """What mutmut's variable holds while it notes which tests reach which function."""
 
