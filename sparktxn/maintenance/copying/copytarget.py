@@ -211,15 +211,12 @@ class CopyTarget:
         return None if done.damaged is None else DamagedObject(*done.damaged)
 
     def hint(self, head: CheckpointHead | None) -> None:
-        """Note the checkpoint that processes are to try first, unless the target says so: the store may refuse it.
+        """Note the checkpoint that processes are to try first, also where nothing else was copied.
 
-        So a copy that has nothing else to do makes up for one whose hint was refused.
+        The store may have refused it to the copy before, and that is no error.
         """
-        if head is None:
-            return
-        hint = encode_hint(CheckpointHint(head.entry, head.checkpoint))
-        if self.objects.get(names.LAST_CHECKPOINT) != hint:
-            replace_hint(self.objects, names.LAST_CHECKPOINT, hint)
+        if head is not None:
+            replace_hint(self.objects, names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
 
     def report(self, store: StoreDocument | None, horizon: int, entry: int, **members: Any) -> CopyReport:
         """Return a report on a target that holds, or is to hold, the views from `horizon` to `entry`."""
