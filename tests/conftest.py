@@ -45,7 +45,14 @@ hypothesis.settings.register_profile(
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile("sparktxn")
+# A mutant's process ends at the first failure. To look for others and to shrink took it half a minute.
+hypothesis.settings.register_profile(
+    "mutant",
+    hypothesis.settings.get_profile("sparktxn"),
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+    report_multiple_bugs=False,
+)
+hypothesis.settings.load_profile("mutant" if MUTANT in os.environ else "sparktxn")
 # For searches that must find something: the same at night.
 hypothesis.settings.register_profile("fixed", derandomize=True)
 os.environ.update(QUICK_JAVA)

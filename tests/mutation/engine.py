@@ -43,14 +43,13 @@ def main(modules: list[str], tests: list[str], options: list[str], size: int, se
     mutmut: Any = import_module("mutmut.__main__")
     configuration: Any = import_module("mutmut.configuration")
     given = configuration.config()
-    chosen = replace(given, only_mutate=[f"sparktxn/{module}.py" for module in modules])
+    chosen = replace(
+        given,
+        only_mutate=[f"sparktxn/{module}.py" for module in modules],
+        pytest_add_cli_args=[*given.pytest_add_cli_args, "-p", "tests.mutation.engine", *options],
+    )
     if tests:
-        chosen = replace(
-            chosen,
-            pytest_add_cli_args=[*given.pytest_add_cli_args, "-p", "tests.mutation.engine", *options],
-            pytest_add_cli_args_test_selection=tests,
-            **LIMITS,
-        )
+        chosen = replace(chosen, pytest_add_cli_args_test_selection=tests, **LIMITS)
     configuration._config = chosen
     # pytest collects all garbage ten times as a mutant's process ends, among all that this one has imported.
     os.register_at_fork(after_in_child=gc.freeze)

@@ -201,11 +201,12 @@ class TestIdleOffsets:
         log.submit(OffsetCommit("o", "group", offsets))
         return log
 
-    def test_those_that_are_as_they_were_seen_are_forgotten(self, log: PureLog) -> None:
+    @pytest.mark.parametrize("where", [HERE, THERE])
+    def test_those_that_are_as_they_were_seen_are_forgotten(self, log: PureLog, where: tuple[int, int]) -> None:
         command = idle_offsets(log)
-        log.submit(OffsetCommit("later", "group", (OffsetToCommit(*THERE, 2),)))
+        log.submit(OffsetCommit("later", "group", (OffsetToCommit(*where, 2),)))
         log.submit(command)
-        assert committed(log) == [THERE]
+        assert committed(log) == [where]
         assert log.submit(command)[0].duplicate
 
     def test_none_while_the_group_has_members(self, log: PureLog) -> None:

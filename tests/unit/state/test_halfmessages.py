@@ -488,9 +488,11 @@ def test_a_refusal_names_the_half_transaction(log: PureLog, command: Any) -> Non
 
 def test_a_refusal_of_what_was_discarded_names_it(log: PureLog) -> None:
     log.submit(prepare())
-    log.submit(DiscardHalf(GROUP, ID, 0))
-    for command in (COMMIT, ROLL_BACK, CheckHalf(GROUP, ID, 0, "checker", 30_000)):
-        with pytest.raises(CommandRefused, match="half transaction 't1' of producer group 'shop' was discarded"):
+    log.submit(CheckHalf(GROUP, ID, 0, "checker", 30_000))
+    log.submit(DiscardHalf(GROUP, ID, 1))
+    reason = "half transaction 't1' of producer group 'shop' was discarded after 1 check: an administrator"
+    for command in (COMMIT, ROLL_BACK, CheckHalf(GROUP, ID, 1, "checker", 30_000)):
+        with pytest.raises(CommandRefused, match=reason):
             log.submit(command)
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sparktxn.state.recording import RecordingDelta
-from sparktxn.values.structs import CommittedOffset, MemberState, StateKey, TransactionState, TransactionStatus
+from sparktxn.values.structs import (
+    CommittedOffset,
+    HalfOutcome,
+    HalfOutcomes,
+    HalfState,
+    MemberState,
+    SettledHalf,
+    StateKey,
+    TransactionState,
+    TransactionStatus,
+)
 
 S = TransactionStatus
 EMPTY = TransactionState("t", 1, 0, -1, -1, 60_000, S.EMPTY, 0, False)
@@ -13,7 +23,7 @@ ONGOING = replace(EMPTY, status=S.ONGOING, transaction=1)
 OFFSET = CommittedOffset("g", 1, 0, 5, None, -1, 0, 1)
 
 
-def delta(*before: TransactionState | CommittedOffset | MemberState) -> RecordingDelta:
+def delta(*before: TransactionState | CommittedOffset | MemberState | HalfState) -> RecordingDelta:
     known = {record.key: record for record in before}
     return RecordingDelta(known.get)
 
@@ -139,3 +149,65 @@ def test_a_member_that_is_gone_at_the_end_gives_a_tombstone_if_it_was_there() ->
     recording.put(MEMBER)
     recording.remove(MEMBER.key)
     assert members(recording) == []
+
+
+HALF = HalfState("g", "h", (), 5, 1, 1_000, 1_005)
+DISCARDED = replace(HALF, checks=1, discarded_entry=7)
+DISCARD_KEY: StateKey = ("half_discarded", "g", "h")
+SETTLED_KEY: StateKey = ("half_settled", "g", "h")
+
+
+def halves(recording: RecordingDelta, table: str) -> list[tuple[StateKey, object]]:
+    return [(change.key, change.record) for change in recording.history(table)]
+
+
+def test_a_half_message_has_one_row_for_each_change() -> None:
+    recording = delta()
+    checked = replace(HALF, checks=1)
+    for record in (HALF, checked, checked):
+        recording.put(record)
+    recording.remove(HALF.key)
+    assert halves(recording, "half") == [(HALF.key, HALF), (HALF.key, checked), (HALF.key, None)]
+    assert halves(recording, "half_discarded") == []
+    assert halves(delta(HALF), "half") == []
+
+
+def test_a_half_message_that_is_discarded_has_a_row_and_one_that_is_resumed_a_tombstone() -> None:
+    recording = delta(HALF)
+    recording.put(DISCARDED)
+    assert halves(recording, "half_discarded") == [(DISCARD_KEY, DISCARDED)]
+    recording = delta(DISCARDED)
+    recording.put(HALF)
+    assert halves(recording, "half_discarded") == [(DISCARD_KEY, None)]
+    recording = delta(DISCARDED)
+    recording.remove(HALF.key)
+    assert halves(recording, "half_discarded") == [(DISCARD_KEY, None)]
+    recording = delta(HALF)
+    recording.remove(HALF.key)
+    assert halves(recording, "half_discarded") == []
+    assert halves(recording, "half") == [(HALF.key, None)]
+
+
+def test_only_what_is_discarded_or_resumed_between_an_entrys_begin_and_its_end_is_shown() -> None:
+    recording = delta(DISCARDED)
+    recording.put(DISCARDED)
+    assert halves(recording, "half_discarded") == []
+    again = replace(DISCARDED, discarded_entry=9)
+    recording.put(HALF)
+    recording.put(again)
+    assert halves(recording, "half_discarded") == [(DISCARD_KEY, None), (DISCARD_KEY, again)]
+
+
+def test_each_half_message_that_is_settled_has_a_row() -> None:
+    recording = delta()
+    first, last = (SettledHalf("g", name, HalfOutcome.COMMITTED, "producer", 3, "t") for name in ("a", "h"))
+    recording.put(HalfOutcomes(0, (first, last)))
+    assert halves(recording, "half_settled") == [(SETTLED_KEY, last)]
+    assert halves(recording, "half") == []
+
+
+def test_a_record_is_shown_as_it_was_before_the_entry() -> None:
+    recording = delta(EMPTY)
+    recording.put(ONGOING)
+    assert recording.before(EMPTY.key) is EMPTY
+    assert recording.before(OFFSET.key) is None

@@ -124,7 +124,9 @@ class TestJoining:
         monkeypatch.setattr(limits, "GROUP_MEMBERS_MAX", 2)
         log.join("m1", "a", instance_id="i")
         log.join("m2", "a")
-        assert log.refusal(log.joining("m3", "a")) == ErrorCode.GROUP_MAX_SIZE_REACHED
+        with pytest.raises(CommandRefused, match="group 'group' has 2 members, and takes no more") as refused:
+            log.submit(log.joining("m3", "a"))
+        assert refused.value.error.code() == ErrorCode.GROUP_MAX_SIZE_REACHED
         log.join("m2", "a")
         log.join("m4", "a", instance_id="i", classic=True)
         assert sorted(log.members()) == ["m2", "m4"]

@@ -145,7 +145,9 @@ def with_open() -> tuple[PureLog, ProducerCommands, ProducerCommands]:
 @each([(5, 11), (10, 11), (10, 13), (0, 13)])
 def test_the_first_record_of_an_open_transaction_is_not_replaced(base: int, end: int) -> None:
     log, _, owner = with_open()
-    assert log.refusal(command(base, end, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    with pytest.raises(CommandRefused, match="the transaction of 'orders' from offset 10 on is open") as refused:
+        log.submit(command(base, end, log.entry))
+    assert refused.value.error.code() == ErrorCode.OFFSET_OUT_OF_RANGE
     log.submit(owner.end(1, committed=True))
     log.submit(command(base, end, log.entry))
     assert ranges(log) == [(base, end, log.entry)]

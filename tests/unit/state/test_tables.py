@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import (
     AlterStore,
     AlterTopic,
+    Command,
     CommandResult,
     CreatePartitions,
     CreateTopic,
@@ -109,31 +110,58 @@ def test_it_takes_effect_once(published: Published) -> None:
     assert published.log.submit(wanted) == [CommandResult(duplicate=True)]
 
 
-REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
-    ({"name": "other"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    ({"topic_id": 2}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    ({"location": ""}, ErrorCode.INVALID_REQUEST),
-    ({"location": "x" * 4_097}, ErrorCode.INVALID_REQUEST),
-    ({"version": 1}, ErrorCode.TABLE_CHANGED),
-    ({"first_version": 1}, ErrorCode.TABLE_CHANGED),
-    ({"column_count": 1}, ErrorCode.TABLE_CHANGED),
-    ({"log_starts": ()}, ErrorCode.TABLE_CHANGED),
-    ({"log_starts": (0, 0)}, ErrorCode.TABLE_CHANGED),
-    ({"log_starts": (1,)}, ErrorCode.TABLE_CHANGED),
+def refused(log: PureLog, command: Command) -> tuple[int, str]:
+    """The code and the words with which the state refuses a publication."""
+    with pytest.raises(CommandRefused) as raised:
+        log.submit(command)
+    error = raised.value.error
+    return error.code(), error.str()
+
+
+CHANGED = ErrorCode.TABLE_CHANGED
+REFUSED: list[tuple[dict[str, Any], ErrorCode, str]] = [
+    ({"name": "other"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'other' does not exist, nor its table"),
+    ({"topic_id": 2}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'topic' does not exist, nor its table"),
+    ({"location": ""}, ErrorCode.INVALID_REQUEST, "a location of 0 bytes: expected 1 to 4096"),
+    ({"location": "x" * 4_097}, ErrorCode.INVALID_REQUEST, "a location of 4097 bytes: expected 1 to 4096"),
+    ({"version": 1}, CHANGED, "the table of topic 'topic' has 0 as its next version, not 1: publish again"),
+    ({"first_version": 1}, CHANGED, "can be read from one of the versions (0,) on, not from 1"),
+    ({"column_count": 1}, CHANGED, "has 0 declared columns, not 1"),
+    ({"log_starts": ()}, CHANGED, "has 1 partition, not 0"),
+    ({"log_starts": (0, 0)}, CHANGED, "has 1 partition, not 2"),
+    ({"log_starts": (1,)}, CHANGED, "begins at offset 0 of partition 0, not 1"),
 ]
 
 
 @each(REFUSED)
-def test_what_a_publisher_has_not_seen_is_refused(changes: dict[str, Any], code: ErrorCode) -> None:
+def test_what_a_publisher_has_not_seen_is_refused(changes: dict[str, Any], code: ErrorCode, words: str) -> None:
     published = Published()
-    assert published.log.refusal(published.command(**changes)) == code
+    found, reason = refused(published.log, published.command(**changes))
+    assert found == code
+    assert words in reason
+
+
+@pytest.mark.parametrize("location", ["x", "x" * 4_096])
+def test_a_location_has_one_byte_or_four_thousand(published: Published, location: str) -> None:
+    published.log.submit(published.command(location=location))
+    assert published.table().location == location
 
 
 def test_entries_are_in_their_order(published: Published) -> None:
     last = published.log.entry
     for entry, planned in [(-1, last), (last, last - 1), (last, last + 1), (last + 1, last + 1)]:
-        wrong = PublishTables("wrong", entry, planned, (TABLE,))
-        assert published.log.refusal(wrong) == ErrorCode.INVALID_REQUEST
+        code, reason = refused(published.log, PublishTables("wrong", entry, planned, (TABLE,)))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert f"entries {entry} and {planned}: expected 0 to {last}, in this order" in reason
+
+
+def test_the_first_version_may_show_the_empty_log(published: Published) -> None:
+    log = PureLog()
+    log.submit(CreateTopic("create", "topic", 1, {"table.formats": "delta,iceberg"}))
+    log.submit(RequireFeatures(("tables",)))
+    log.submit(PublishTables("publish", 0, log.entry, (TABLE,)))
+    shown = log.records["table", 1]
+    assert (shown.entry, shown.formats) == (0, ("delta", "iceberg"))
 
 
 @pytest.mark.parametrize("tables", [(), (TABLE, TABLE)])
@@ -153,18 +181,23 @@ def test_a_version_shows_no_younger_record_and_no_file_that_was_not_checked(publ
     late = command(6, 10, published.log.entry)
     published.log.submit(replace(late, run=replace(late.run, committed_entry_max=published.log.entry)))
     seen = published.log.entry
-    older = published.command(entry=seen - 2)
-    assert published.log.refusal(older) == ErrorCode.TABLE_CHANGED
+    newest = seen - 1
+    code, reason = refused(published.log, published.command(entry=newest - 1))
+    assert code == ErrorCode.TABLE_CHANGED
+    assert f"has records of entry {newest} in files of partition 0" in reason
     published.rewrite(6, 10)
-    unseen = PublishTables("unseen", seen, seen, (TABLE,))
-    assert published.log.refusal(unseen) == ErrorCode.TABLE_CHANGED
-    published.log.submit(published.command(entry=seen))
+    code, reason = refused(published.log, PublishTables("unseen", seen, seen, (TABLE,)))
+    assert code == ErrorCode.TABLE_CHANGED
+    assert f"has other files in partition 0 since entry {seen + 1}" in reason
+    published.log.submit(published.command(entry=newest))
 
 
 def test_a_version_shows_no_older_entry_than_the_one_before(published: Published) -> None:
     published.log.submit(published.command())
-    back = published.command("back", entry=published.table().entry - 1, version=1)
-    assert published.log.refusal(back) == ErrorCode.TABLE_CHANGED
+    shown = published.table().entry
+    code, reason = refused(published.log, published.command("back", entry=shown - 1, version=1))
+    assert code == ErrorCode.TABLE_CHANGED
+    assert f"shows entry {shown} already, which is above {shown - 1}" in reason
     published.log.submit(published.command("again", entry=published.table().entry, version=1))
 
 
@@ -174,6 +207,7 @@ def test_versions_below_the_first_are_not_kept_and_of_many_every_second_one_stay
     published.rewrite(6, 10)
     for version in range(1, 130):
         published.log.submit(published.command(f"next {version}", version=version))
+        assert len(published.table().kept) <= 128
     kept = [each.version for each in published.table().kept]
     assert kept == [*range(0, 128, 2), 128, 129]
     assert published.table().needs_entry == published.table().kept[0].published_entry
@@ -204,13 +238,29 @@ def test_a_deleted_topic_ends_with_an_empty_version(published: Published) -> Non
     known = published.partition()
     published.log.submit(DeleteTopic("delete", "topic", 1))
     assert published.partition() == known
-    full = published.command("full", version=1)
-    assert published.log.refusal(full) == ErrorCode.TABLE_CHANGED
+    code, reason = refused(published.log, published.command("full", version=1))
+    assert code == ErrorCode.TABLE_CHANGED
+    assert "is that of a deleted topic, and ends with an empty version" in reason
     published.log.submit(published.command("empty", version=1, log_starts=()))
     assert published.partition() == PublishedPartition(1, 0, 1, PublishedPlaces(), known.current)
     assert published.table().is_deleted
     published.log.submit(published.command("past", version=2, first_version=2, log_starts=()))
     assert published.table().kept[0].version == 2
+
+
+def test_a_version_has_the_columns_of_its_topic_and_the_last_one_those_before_it() -> None:
+    columns = (("amount", "int64", True),)
+    log = PureLog()
+    log.submit(CreateTopic("create", "topic", 1, {"table.formats": "delta,iceberg"}, schema=columns))
+    log.submit(RequireFeatures(("tables",)))
+    log.submit(PublishTables("publish", log.entry, log.entry, (replace(TABLE, column_count=1),)))
+    first = log.records["table", 1]
+    assert (first.columns, first.is_new_schema, first.formats) == (columns, True, ("delta", "iceberg"))
+    log.submit(DeleteTopic("delete", "topic", 1))
+    log.submit(PublishTables("empty", log.entry, log.entry, (replace(TABLE, version=1, log_starts=()),)))
+    last = log.records["table", 1]
+    assert (last.columns, last.is_new_schema, last.formats) == (columns, False, ("delta", "iceberg"))
+    assert (last.changed_version, last.is_deleted) == (0, True)
 
 
 def test_a_topic_of_the_same_name_has_a_table_of_its_own(published: Published) -> None:
@@ -240,6 +290,8 @@ def test_a_table_has_the_times_of_its_producers(published: Published) -> None:
     wanted = CreateTopic("new", "new", 1, {"table.formats": "delta", **times})
     assert published.log.refusal(wanted) == ErrorCode.INVALID_CONFIG
     published.log.submit(AlterStore("store", {**times}))
-    assert published.log.refusal(published.command()) == ErrorCode.INVALID_CONFIG
+    code, reason = refused(published.log, published.command())
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "topic 'topic' has message.timestamp.type LogAppendTime and cannot be a table" in reason
     published.log.submit(AlterTopic("own", "topic", 1, {"message.timestamp.type": "CreateTime"}))
     published.log.submit(published.command())

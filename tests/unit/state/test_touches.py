@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from sparktxn.format import commands as c
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Append, Command, EndTxn
+from sparktxn.format.names import inline_segment
 from sparktxn.state import touches
 from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.requests import request_key
-from sparktxn.state.rules import RULES, Scope, is_confined, parts_touched_by, transaction_of
+from sparktxn.state.rules import RULES, Scope, files_named_by, is_confined, parts_touched_by, transaction_of
 from sparktxn.values.structs import (
     HalfSegment,
     ManifestRef,
@@ -192,3 +193,28 @@ def test_the_end_of_a_transaction_touches_each_partition_and_group_that_it_has_r
 def test_a_confined_command_is_in_the_transaction_of_its_transactional_id(command: Command) -> None:
     named = getattr(command, "transactional_id", None) if is_confined(command) else None
     assert transaction_of(command) == named
+
+
+def test_a_vacuum_keeps_the_files_that_commands_name() -> None:
+    """Records that a command carries are in no file."""
+    append = Append(70, 130, "s", 1, 9, "0000000a", 5, 0, 0, 1, 1)
+    inline = inline_segment("0" * 20)
+    halves = (
+        HalfSegment("my.topic", 70, 130, "h", 1, 8, "0000000b", 1, 1),
+        HalfSegment("my.topic", 70, 131, inline, 1, 7, "0000000c", 1, 1),
+    )
+    named = files_named_by(
+        [
+            append,
+            replace(append, segment=inline, data=b"records"),
+            c.CreateTopic("r", "my.topic", 1),
+            c.PrepareHalf("group", "half", halves, 5, {inline: b"records"}),
+            c.Rewrite("r", 70, 132, 0, 9, 5, ("s", "t"), RUN),
+        ]
+    )
+    assert list(named) == [
+        ((70, 130), "s", 9, "0000000a"),
+        ((70, 130), "h", 8, "0000000b"),
+        ((70, 132), "s", -1, ""),
+        ((70, 132), "t", -1, ""),
+    ]
