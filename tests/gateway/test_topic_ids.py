@@ -69,6 +69,77 @@ async def fetched(client: RawClient, *topics: tuple[uuid.UUID, int], version: in
     return [topic.partitions[0] for topic in answer.responses]
 
 
+async def committed(client: RawClient, *topics: tuple[uuid.UUID, int], offset: int = 5) -> list[int]:
+    """Commit an offset of group g for a partition of each topic; returns the codes."""
+    asked = [
+        {
+            "topic_id": topic,
+            "partitions": [
+                {
+                    "partition_index": number,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "m",
+                }
+            ],
+        }
+        for topic, number in topics
+    ]
+    answer = await client.call(
+        8, 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=asked
+    )
+    assert [topic.topic_id for topic in answer.topics] == [topic for topic, _ in topics]
+    return [topic.partitions[0].error_code.value for topic in answer.topics]
+
+
+async def offsets_of(client: RawClient, *topics: tuple[uuid.UUID, int]) -> list[tuple[uuid.UUID, int, int, int]]:
+    """Each topic's id, partition, offset of group g and code; without topics, all that the group has."""
+    asked = [{"topic_id": topic, "partition_indexes": [number]} for topic, number in topics] or None
+    group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": asked}
+    answer = await client.call(9, 10, groups=[group], require_stable=True)
+    return [
+        (topic.topic_id, part.partition_index, part.committed_offset, part.error_code.value)
+        for topic in answer.groups[0].topics
+        for part in topic.partitions
+    ]
+
+
+def test_offsets_are_committed_and_read_by_the_topics_id(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        topic = await id_of(client)
+        asked = ((topic, 1), (STRANGE, 0), (topic, 2))
+        assert await committed(client, *asked) == [0, UNKNOWN_TOPIC_ID, MISSING]
+        assert await offsets_of(client, *asked) == [
+            (topic, 1, 5, 0),
+            (STRANGE, 0, -1, UNKNOWN_TOPIC_ID),
+            (topic, 2, -1, 0),
+        ]
+        assert await offsets_of(client) == [(topic, 1, 5, 0)]
+        by_name = await client.call(
+            9, 8, groups=[{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [1]}]}], require_stable=True
+        )
+        assert by_name.groups[0].topics[0].partitions[0].committed_offset == 5
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_the_offsets_of_a_deleted_topic_are_not_those_of_its_namesake(tmp_path):
+    async def case(_: Gateway, client: RawClient) -> None:
+        old = await id_of(client)
+        assert await committed(client, (old, 0)) == [0]
+        with AdminClient({"bootstrap.servers": str(tmp_path / "store")}) as admin:
+            admin.delete_topics(["t"])["t"].result()
+        with Store.open(str(tmp_path / "store")) as store:
+            store.create_topic("t", 2)
+        assert (await committed(client, (old, 0), offset=7))[0] in (MISSING, UNKNOWN_TOPIC_ID)
+        new = await id_of(client)
+        assert await committed(client, (old, 0), (new, 1)) == [UNKNOWN_TOPIC_ID, 0]
+        assert await offsets_of(client, (old, 0), (new, 0)) == [(old, 0, -1, UNKNOWN_TOPIC_ID), (new, 0, -1, 0)]
+        assert await offsets_of(client) == [(new, 1, 5, 0)]
+
+    at_a_gateway(tmp_path, case)
+
+
 def test_records_are_written_and_read_by_the_topics_id(tmp_path):
     async def case(_: Gateway, client: RawClient) -> None:
         topic = await id_of(client)
