@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import Command, DeleteRecords
-from sparktxn.format.names import merged_segment_file, segment_file
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format.commands import Command, DeleteRecords, Vacuum
+from sparktxn.format.names import is_inline, merged_segment_file, segment_file
 from sparktxn.state.transactions.laststable import last_stable_offset
 from sparktxn.state.transactions.producers import SEQUENCE_MAX
 from sparktxn.values.structs import AbortedTransaction
@@ -316,3 +316,19 @@ def test_a_file_of_a_rewrite_is_no_new_segment(log: PureLog, producer) -> None:
     """Its rows have offsets of their own, which readers would take for those of the append."""
     command = replace(producer.append(HERE, 0), segment=merged_segment_file(0, "0" * 20))
     assert log.refusal(command) == ErrorCode.INVALID_RECORD
+
+
+def test_records_that_an_append_carries_need_no_file(log: PureLog, producer: ProducerCommands) -> None:
+    """No vacuum deletes the entry that is about to carry them, whatever it has deleted before."""
+    log.submit(Vacuum(1, 1))
+    log.submit(producer.append(HERE, 0, data=b"records"))
+    (placed,) = log.segments().segments
+    assert (placed.size_bytes, placed.entry) == (7, log.entry)
+    assert is_inline(placed.name)
+
+
+def test_only_an_inline_segment_has_records_in_its_command(log: PureLog, producer: ProducerCommands) -> None:
+    carried = producer.append(HERE, 0, data=b"records")
+    for wrong in (replace(carried, data=b""), replace(carried, segment=producer.append(HERE, 0).segment)):
+        with pytest.raises(CommandRefused, match=r"has a name that ends with \.inline without inline records, or such"):
+            log.submit(wrong)

@@ -24,7 +24,7 @@ def test_a_kind_and_its_digest_follow_the_sizes() -> None:
         ("s", "t:k:c", False),
         ("s:k:c", "s:l:d", True),
         ("s:k:c:c", "s:k:c:d", False),
-        ("s:k:c:k", "s:l:d:k", True),
+        ("s:k:a:x", "s:k:b:y", False),
     ],
 )
 def test_contents_are_compared_if_their_digests_are_of_one_kind_and_sizes_otherwise(

@@ -275,6 +275,12 @@ def test_records_that_are_not_what_the_prepare_says_are_refused(log: PureLog, co
     assert not dues(log)
 
 
+def test_a_prepare_carries_64_kib_of_a_segment_at_most(log: PureLog) -> None:
+    data = bytes(65_536)
+    log.submit(carry(carried(size_bytes=len(data), checksum=checksum(data)), data=data))
+    assert half(log).segments[0].size_bytes == 65_536
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [
@@ -323,7 +329,8 @@ def test_of_two_claims_of_one_check_the_first_wins(log: PureLog) -> None:
     log.submit(CheckHalf(GROUP, ID, 0, "a", 30_000))
     assert log.refusal(CheckHalf(GROUP, ID, 0, "b", 30_000)) == ErrorCode.INVALID_TXN_STATE
     assert log.submit(CheckHalf(GROUP, ID, 0, "a", 30_000))[0].duplicate
-    assert log.refusal(CheckHalf(GROUP, ID, 2, "a", 30_000)) == ErrorCode.INVALID_TXN_STATE
+    with pytest.raises(CommandRefused, match="has been checked 1 time, not 2: another checker has claimed this one"):
+        log.submit(CheckHalf(GROUP, ID, 2, "a", 30_000))
     assert log.refusal(CheckHalf(GROUP, ID, 1, "", 30_000)) == ErrorCode.INVALID_TXN_STATE
     assert log.refusal(CheckHalf(GROUP, ID, 1, "c", -1)) == ErrorCode.INVALID_REQUEST
     assert (half(log).checks, half(log).checker, half(log).due_ms) == (1, "a", 100_000)
@@ -359,7 +366,8 @@ def test_what_is_settled_is_neither_checked_nor_discarded(log: PureLog, end: End
 def test_a_discarded_half_takes_no_effect_until_it_is_resumed(log: PureLog) -> None:
     log.submit(prepare())
     log.submit(CheckHalf(GROUP, ID, 0, "a", 5))
-    assert log.refusal(DiscardHalf(GROUP, ID, 0)) == ErrorCode.INVALID_TXN_STATE
+    with pytest.raises(CommandRefused, match="has been checked 1 time, not 0: read it again"):
+        log.submit(DiscardHalf(GROUP, ID, 0))
     assert log.refusal(DeleteHalf(GROUP, ID)) == ErrorCode.INVALID_TXN_STATE
     assert log.submit(ResumeHalf(GROUP, ID, 5))[0].duplicate
     log.submit(DiscardHalf(GROUP, ID, 1))

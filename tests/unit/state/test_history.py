@@ -25,7 +25,12 @@ OFFSET = CommittedOffset("g", 1, 0, 5, None, -1, 0, 1)
 
 def delta(*before: TransactionState | CommittedOffset | MemberState | HalfState) -> RecordingDelta:
     known = {record.key: record for record in before}
-    return RecordingDelta(known.get)
+
+    def read(key: StateKey) -> object:
+        assert key[0] not in ("half_settled", "half_discarded"), "the state has no such table"
+        return known.get(key)
+
+    return RecordingDelta(read)
 
 
 def transactions(recording: RecordingDelta) -> list[TransactionState | None]:
@@ -200,8 +205,9 @@ def test_only_what_is_discarded_or_resumed_between_an_entrys_begin_and_its_end_i
 
 def test_each_half_message_that_is_settled_has_a_row() -> None:
     recording = delta()
-    first, last = (SettledHalf("g", name, HalfOutcome.COMMITTED, "producer", 3, "t") for name in ("a", "h"))
-    recording.put(HalfOutcomes(0, (first, last)))
+    settled = [SettledHalf("g", name, HalfOutcome.COMMITTED, "producer", 3, "t") for name in ("a", "b", "h")]
+    last = settled[-1]
+    recording.put(HalfOutcomes(0, tuple(settled)))
     assert halves(recording, "half_settled") == [(SETTLED_KEY, last)]
     assert halves(recording, "half") == []
 

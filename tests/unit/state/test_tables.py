@@ -101,6 +101,7 @@ def test_a_partition_that_a_version_does_not_change_stays_as_it_was(published: P
     published.log.submit(CreatePartitions("more", "topic", 1, 2))
     published.log.submit(published.command("next", version=1, log_starts=(0, 0)))
     assert published.partition() == known
+    assert published.table().partition_count == 2
     assert ("published", 1, 1) not in published.log.records
 
 
@@ -185,11 +186,14 @@ def test_a_version_shows_no_younger_record_and_no_file_that_was_not_checked(publ
     code, reason = refused(published.log, published.command(entry=newest - 1))
     assert code == ErrorCode.TABLE_CHANGED
     assert f"has records of entry {newest} in files of partition 0" in reason
+    published.log.submit(published.command("newest", entry=newest))
     published.rewrite(6, 10)
-    code, reason = refused(published.log, PublishTables("unseen", seen, seen, (TABLE,)))
+    rewritten = published.log.entry
+    unseen = PublishTables("unseen", rewritten - 1, rewritten - 1, (replace(TABLE, version=1),))
+    code, reason = refused(published.log, unseen)
     assert code == ErrorCode.TABLE_CHANGED
-    assert f"has other files in partition 0 since entry {seen + 1}" in reason
-    published.log.submit(published.command(entry=newest))
+    assert f"has other files in partition 0 since entry {rewritten}" in reason
+    published.log.submit(published.command("seen", entry=newest, version=1))
 
 
 def test_a_version_shows_no_older_entry_than_the_one_before(published: Published) -> None:
@@ -280,15 +284,18 @@ def test_a_topic_is_a_table_by_its_setting_alone(published: Published) -> None:
     assert published.log.refusal(published.command()) == ErrorCode.INVALID_CONFIG
     store_wide = AlterStore("store", {"table.formats": "delta"})
     assert published.log.refusal(store_wide) == ErrorCode.INVALID_CONFIG
-    unknown = AlterTopic("unknown", "topic", 1, {"table.formats": "hudi"})
-    assert published.log.refusal(unknown) == ErrorCode.INVALID_CONFIG
+    code, reason = refused(published.log, AlterTopic("unknown", "topic", 1, {"table.formats": "hudi"}))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "is 'hudi': expected delta or iceberg, or both with a comma between them" in reason
 
 
 def test_a_table_has_the_times_of_its_producers(published: Published) -> None:
     times = {"message.timestamp.type": "LogAppendTime"}
-    assert published.log.refusal(AlterTopic("times", "topic", 1, {**times})) == ErrorCode.INVALID_CONFIG
     wanted = CreateTopic("new", "new", 1, {"table.formats": "delta", **times})
-    assert published.log.refusal(wanted) == ErrorCode.INVALID_CONFIG
+    for name, asked in (("topic", AlterTopic("times", "topic", 1, {**times})), ("new", wanted)):
+        code, reason = refused(published.log, asked)
+        assert code == ErrorCode.INVALID_CONFIG
+        assert f"topic '{name}' has message.timestamp.type LogAppendTime and cannot be a table" in reason
     published.log.submit(AlterStore("store", {**times}))
     code, reason = refused(published.log, published.command())
     assert code == ErrorCode.INVALID_CONFIG
