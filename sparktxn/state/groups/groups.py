@@ -101,7 +101,7 @@ def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> Comm
     """Set a group's offsets; they win over transactional ones that were sent before."""
     if known := remembered(delta, context, command.request_id):
         return known
-    if refusal := _check(delta, command) or check_member(delta, command):
+    if refusal := _check(delta, command) or check_member(delta, command, ErrorCode.STALE_MEMBER_EPOCH):
         return refusal
     if refusal := _check_owner(delta, command, NO_PRODUCER_ID):
         return refusal
