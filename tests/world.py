@@ -96,7 +96,7 @@ class World:
         self.clients: list[Any] = []
 
     def producer(self, transactional_id: str | None = None, **settings: Any) -> Producer:
-        """A producer that is not initialised. It sends when it is asked to: what it stores never depends on the load."""
+        """A producer that is not initialised. It sends when asked to: what it stores never depends on the load."""
         given = {"linger.ms": 600_000, **dotted(settings)}
         if transactional_id is not None:
             given["transactional.id"] = transactional_id
