@@ -15,8 +15,17 @@ from tests.gateway.requests import batch, records_of
 from tests.gateway.test_transactions import at_two_gateways
 
 STRANGE = uuid.UUID(int=77)
+NONE = uuid.UUID(int=0)
 MISSING = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 FETCHES = range(13, 19)
+
+
+def made_again(uri: str) -> None:
+    """Delete topic t and create its namesake, without a gateway."""
+    with AdminClient({"bootstrap.servers": uri}) as admin:
+        admin.delete_topics(["t"])["t"].result()
+    with Store.open(uri) as store:
+        store.create_topic("t", 2)
 
 
 async def id_of(client: RawClient, name: str = "t") -> uuid.UUID:
@@ -88,11 +97,11 @@ async def committed(client: RawClient, *topics: tuple[uuid.UUID, int], offset: i
     answer = await client.call(
         8, 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=asked
     )
-    assert [topic.topic_id for topic in answer.topics] == [topic for topic, _ in topics]
+    assert [topic.topic_id for topic in answer.topics] == [None if topic == NONE else topic for topic, _ in topics]
     return [topic.partitions[0].error_code.value for topic in answer.topics]
 
 
-async def offsets_of(client: RawClient, *topics: tuple[uuid.UUID, int]) -> list[tuple[uuid.UUID, int, int, int]]:
+async def offsets_of(client: RawClient, *topics: tuple[uuid.UUID, int]) -> list[tuple[Any, int, int, int]]:
     """Each topic's id, partition, offset of group g and code; without topics, all that the group has."""
     asked = [{"topic_id": topic, "partition_indexes": [number]} for topic, number in topics] or None
     group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": asked}
@@ -107,12 +116,13 @@ async def offsets_of(client: RawClient, *topics: tuple[uuid.UUID, int]) -> list[
 def test_offsets_are_committed_and_read_by_the_topics_id(tmp_path):
     async def case(_: Gateway, client: RawClient) -> None:
         topic = await id_of(client)
-        asked = ((topic, 1), (STRANGE, 0), (topic, 2))
-        assert await committed(client, *asked) == [0, UNKNOWN_TOPIC_ID, MISSING]
+        asked = ((topic, 1), (STRANGE, 0), (topic, 2), (NONE, 0))
+        assert await committed(client, *asked) == [0, UNKNOWN_TOPIC_ID, MISSING, UNKNOWN_TOPIC_ID]
         assert await offsets_of(client, *asked) == [
             (topic, 1, 5, 0),
             (STRANGE, 0, -1, UNKNOWN_TOPIC_ID),
             (topic, 2, -1, 0),
+            (None, 0, -1, UNKNOWN_TOPIC_ID),
         ]
         assert await offsets_of(client) == [(topic, 1, 5, 0)]
         by_name = await client.call(
@@ -127,10 +137,7 @@ def test_the_offsets_of_a_deleted_topic_are_not_those_of_its_namesake(tmp_path):
     async def case(_: Gateway, client: RawClient) -> None:
         old = await id_of(client)
         assert await committed(client, (old, 0)) == [0]
-        with AdminClient({"bootstrap.servers": str(tmp_path / "store")}) as admin:
-            admin.delete_topics(["t"])["t"].result()
-        with Store.open(str(tmp_path / "store")) as store:
-            store.create_topic("t", 2)
+        made_again(str(tmp_path / "store"))
         assert (await committed(client, (old, 0), offset=7))[0] in (MISSING, UNKNOWN_TOPIC_ID)
         new = await id_of(client)
         assert await committed(client, (old, 0), (new, 1)) == [UNKNOWN_TOPIC_ID, 0]
@@ -193,10 +200,7 @@ def test_records_for_the_id_of_a_deleted_topic_are_not_those_of_its_namesake(tmp
     async def case(first: RawClient, second: RawClient) -> None:
         old = await id_of(second)
         assert await produced(second, (old, 0)) == [0]
-        with AdminClient({"bootstrap.servers": str(tmp_path / "store")}) as admin:
-            admin.delete_topics(["t"])["t"].result()
-        with Store.open(str(tmp_path / "store")) as store:
-            store.create_topic("t", 2)
+        made_again(str(tmp_path / "store"))
         (code,) = await produced(second, (old, 0))
         assert code in (MISSING, UNKNOWN_TOPIC_ID)
         assert (await fetched(first, (await id_of(first), 0)))[0].high_watermark == 0
