@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -21,10 +21,13 @@ from sparktxn.halfmessage.rocketmq5 import (
     Producer,
     UnsupportedException,
 )
+from sparktxn.log.write.queue import Queue, QueuedList
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.local import LocalStore
 
 MANY = 200
+AT_ONCE = 16
+"""How many messages of `send_async` are stored side by side."""
 
 
 @pytest.fixture
@@ -53,18 +56,25 @@ def stored(uri: str) -> list[bytes]:
 def test_each_message_is_stored_once_and_many_share_entries(
     uri: str, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = LocalStore.put_if_absent
+    add, put = Queue.add, LocalStore.put_if_absent
+    added, all_wait = itertools.count(1), threading.Event()
 
-    def slow_put(store: LocalStore, name: str, data: bytes, **named: Any) -> PutOutcome:
-        time.sleep(0.03)  # on a quick disk the first message is stored before the next one is there
+    def counted_add(queue: Queue, waiting: QueuedList) -> None:
+        add(queue, waiting)
+        if next(added) == AT_ONCE:
+            all_wait.set()
+
+    def late_put(store: LocalStore, name: str, data: bytes, **named: Any) -> PutOutcome:
+        assert all_wait.wait(60), "the first entry is put while the messages of all other threads wait for the next"
         return put(store, name, data, **named)
 
-    monkeypatch.setattr(LocalStore, "put_if_absent", slow_put)
+    monkeypatch.setattr(Queue, "add", counted_add)
+    monkeypatch.setattr(LocalStore, "put_if_absent", late_put)
     with Store.open(uri) as store:
         before = store.view(["orders"]).entry
         futures = [producer.send_async(message(b"%03d" % number)) for number in range(MANY)]
         receipts = [future.result(60) for future in futures]
-        assert store.view(["orders"]).entry - before < MANY * 3 / 4
+        assert store.view(["orders"]).entry - before <= MANY - (AT_ONCE - 2), "all but the first share an entry"
     assert len({receipt.message_id for receipt in receipts}) == MANY
     assert {receipt.message_queue.topic for receipt in receipts} == {"orders"}
     assert stored(uri) == [b"%03d" % number for number in range(MANY)]
