@@ -31,6 +31,7 @@ _NAMES = (
     "tables",
     "spark",
     "microbatches",
+    "ageing",
     "digests",
     "spark_merged",
 )

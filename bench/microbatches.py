@@ -1,6 +1,6 @@
 """Micro-batches of 100 rows through Spark, in turns with sinks that drop them, and what Kafka's and Delta's take.
 
-``BENCH_SPARK_BATCHES`` is the number of micro-batches of each sink, 1,000 unless it is set. Kafka's sink and Delta Lake
+``BENCH_SPARK_BATCHES`` is the number of micro-batches of each sink, 400 unless it is set. Kafka's sink and Delta Lake
 run on an earlier Spark, so each sink is compared with Spark's own dropping sink of the same version.
 """
 
@@ -14,9 +14,6 @@ from bench.records import temporary_folder
 from bench.spark import BATCHES, run_driver
 
 __all__ = ["measure"]
-
-_AGE_BATCHES: Final = 100
-"""How many of the first and of the last micro-batches show whether they grow slower."""
 
 _MORE: Final = (
     ("write_stream()", "write_stream", "noop", 20.0),
@@ -32,7 +29,6 @@ def measure() -> list[Figure]:
     with temporary_folder() as folder:
         ours = run_driver(folder, "stream")[0]
         figures = [_more(ours, *compared) for compared in _MORE]
-        figures += [_ageing(ours, sink) for sink in ("write_stream", "txnlog", "noop")]
         peers = run_peers(folder, 0, 0, BATCHES)
     if peers is not None:
         figures += [_against(ours, peers, peer, target) for peer, target in (("kafka", 10.0), ("delta", 0.0))]
@@ -47,14 +43,6 @@ def _more(ours: dict[str, Any], name: str, sink: str, dropping: str, target: flo
     sink_ms, dropping_ms = _median_ms(ours, sink), _median_ms(ours, dropping)
     note = f"medians of {sink_ms:.0f} and {dropping_ms:.0f} ms"
     return Figure(f"micro-batch: {name}, more than {dropping}", sink_ms - dropping_ms, "ms", target, True, note)
-
-
-def _ageing(ours: dict[str, Any], sink: str) -> Figure:
-    times = ours[f"{sink} micro-batches"]
-    first, last = median(times[:_AGE_BATCHES]), median(times[-_AGE_BATCHES:])
-    note = f"{first:.0f} and {last:.0f} ms, of {len(times):,}"
-    target = None if sink == "noop" else 1.1
-    return Figure(f"micro-batch: last {_AGE_BATCHES} / first, {sink}", last / first, "times", target, True, note)
 
 
 def _against(ours: dict[str, Any], peers: dict[str, Any], peer: str, target: float) -> Figure:

@@ -25,7 +25,7 @@ __all__ = ["BATCHES", "measure", "run_driver"]
 
 _ROWS: Final = int(os.environ.get("BENCH_SPARK_ROWS", "10000000"))
 _ROUNDS: Final = int(os.environ.get("BENCH_SPARK_ROUNDS", "3"))
-BATCHES: Final = int(os.environ.get("BENCH_SPARK_BATCHES", "1000"))
+BATCHES: Final = int(os.environ.get("BENCH_SPARK_BATCHES", "400"))
 _MEGABYTES_MAX: Final = 600
 
 _SEGMENTS: Final = 100_000
@@ -111,13 +111,13 @@ def _segment(topic_id: int, number: int) -> StagedSegment:
     )
 
 
-def run_driver(folder: str, use: str) -> tuple[Any, float]:
+def run_driver(folder: str, use: str, batches: int = BATCHES) -> tuple[Any, float]:
     """Return what a driver of its own prints, and the largest peak of a Python process in megabytes."""
     megabytes = 0.0
     # Spark prints more than a pipe holds.
     with tempfile.TemporaryFile("w+") as told:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(BATCHES)],
+            [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(batches)],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             stdout=subprocess.PIPE,
             stderr=told,

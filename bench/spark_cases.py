@@ -13,6 +13,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 __all__ = [
     "PARTITIONS",
+    "TURN",
     "Case",
     "Sink",
     "cpu_seconds",
@@ -28,7 +29,7 @@ PARTITIONS = 6
 TICKS = os.sysconf("SC_CLK_TCK")
 _ROWS_PER_BATCH = 100
 _WAIT_S = 600.0
-_TURN = 100
+TURN = 100
 _STARTING = 5
 
 Case = tuple[str, Callable[[], object]]
@@ -101,16 +102,18 @@ def measured(cases: list[Case], rounds: int) -> dict[str, dict[str, list[float]]
     return found
 
 
-def micro_batches(spark: SparkSession, folder: str, sinks: Mapping[str, Sink], count: int) -> dict[str, list[float]]:
+def micro_batches(
+    spark: SparkSession, folder: str, sinks: Mapping[str, Sink], count: int, turn: int = TURN
+) -> dict[str, list[float]]:
     """The milliseconds of `count` micro-batches of 100 rows for each sink, each begun when the one before it has ended.
 
-    The sinks take turns, so that the machine's moods hit all. The first micro-batches of a turn, in which a query
-    starts again, are not counted.
+    The sinks take turns, of less than a thousand, so that the machine's moods hit all. The first micro-batches of a
+    turn, in which a query starts again, are not counted.
     """
     found: dict[str, list[float]] = {f"{name} micro-batches": [] for name in sinks}
-    for counted in range(0, count, _TURN):
+    for counted in range(0, count, turn):
         for name, sink in sinks.items():
-            times = _one_turn(spark, f"{folder}/checkpoint-{name}", sink, min(_TURN, count - counted))
+            times = _one_turn(spark, f"{folder}/checkpoint-{name}", sink, min(turn, count - counted))
             found[f"{name} micro-batches"] += times
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from bench.spark_cases import (
     PARTITIONS,
+    TURN,
     Case,
     Sink,
     cpu_seconds,
@@ -47,6 +48,7 @@ ABORTED = 1_000
 SEGMENT_ROWS = 50_000
 OPEN_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 _BATCH_ROWS = 10_000
+_AGEING_TURN = 500
 
 
 class DroppingSource(DataSource):
@@ -217,8 +219,8 @@ def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
     ]
 
 
-def streamed(spark: SparkSession, folder: str, batches: int) -> dict[str, list[float]]:
-    """Micro-batches into a topic, and into sinks that drop them: Spark's own, and one in Python."""
+def streamed(spark: SparkSession, folder: str, batches: int, names: Sequence[str], turn: int) -> dict[str, list[float]]:
+    """Micro-batches into the sinks of `names`, or all: a topic, and sinks that drop: Spark's own, one in Python."""
     spark.dataSource.register(DroppingSource)
     for name in ("streamed", "unsynced", "called"):
         with Store.open(f"{folder}/{name}", create=True) as store:
@@ -232,7 +234,7 @@ def streamed(spark: SparkSession, folder: str, batches: int) -> dict[str, list[f
         "txnlog": lambda writer: writer.format("txnlog").options(**synced),
         "unsynced": lambda writer: writer.format("txnlog").options(**unsynced),
     }
-    return micro_batches(spark, folder, sinks, batches)
+    return micro_batches(spark, folder, {name: sinks[name] for name in names or sinks}, batches, turn)
 
 
 def plan_format(folder: str) -> dict[str, float]:
@@ -262,7 +264,9 @@ def main(folder: str, use: str, rows: int, rounds: int, batches: int) -> None:
     elif use == "plan-scan":
         found = plan_scan(folder)
     elif use == "stream":
-        found = streamed(session(), folder, batches)
+        found = streamed(session(), folder, batches, (), TURN)
+    elif use == "ageing":
+        found = streamed(session(), folder, batches, ("write_stream", "txnlog"), _AGEING_TURN)
     elif use == "write":
         found = measured(write_cases(session(), folder, rows), rounds)
     else:
