@@ -57,7 +57,10 @@ _GATEWAYS: Final = "tests/crash/test_gateways.py"
 """Kills of gateways: a file with a group of its own."""
 
 _IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder")
-"""As `make test` does. The other groups run one test at a time: they load the machine enough."""
+"""As `make test` does. Most other groups run one test at a time: they load the machine enough."""
+
+_IN_PAIRS: Final = ("-n", "2", "--dist", "load", "--maxschedchunk", "1")
+"""Two tests at a time, each with servers and a JVM of its own: one alone leaves a core idle half of the time."""
 
 ON_CLOUDS: Final = ("tests/stores", "tests/maintenance", "tests/crash", "tests/kills")
 """Folders that have tests on emulators of clouds."""
@@ -109,7 +112,7 @@ GROUPS: Final = (
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("browser", 900, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
-    _pytest("kills", 3_600, "nightly and not clouds", "tests/kills", needs=("java", "weed")),
+    _pytest("kills", 3_600, "nightly and not clouds", *_IN_PAIRS, "tests/kills", needs=("java", "weed")),
     _pytest("clouds", 1_000, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
 
