@@ -1,7 +1,7 @@
 """Kafka's own transactional copiers, of its system tests, behind gateways that are killed and paused.
 
-They are Java's clients, so they speak version 2 of transactions (KIP-890): partitions are added by the records
-themselves, and each transaction has an epoch of its own.
+They are Java's clients, so they speak version 2 of transactions (KIP-890). Their records themselves add partitions to a
+transaction, and each transaction has an epoch of its own.
 """
 
 from __future__ import annotations
