@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.history.chronicle import Chronicle
+from sparktxn.console.history.entryfacts import EntryFacts
 from sparktxn.console.oneatatime import held
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState

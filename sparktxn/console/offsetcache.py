@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.history.chronicle import Chronicle
+from sparktxn.console.history.entryfacts import EntryFacts
 from sparktxn.console.keptup import KeptUp
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState

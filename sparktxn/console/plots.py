@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.console.tallies import Passage, Tally
-from sparktxn.console.timeline import Bar, Lane
+from sparktxn.console.history.tallies import Passage, Tally
+from sparktxn.console.history.timeline import Bar, Lane
 from sparktxn.values.fieldtypes import TopicIdPartition
 
 __all__ = ["Buckets", "Curve", "DrawnLane", "Histogram", "Plot", "Timeline", "draw_timeline", "histogram", "lag_plot"]

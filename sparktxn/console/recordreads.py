@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.console.asked import Asked
-from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.history.entryfacts import EntryFacts
 from sparktxn.console.shownstore import Source
 from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import (

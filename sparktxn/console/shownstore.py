@@ -8,10 +8,10 @@ from functools import cached_property
 from msgspec import Struct
 
 from sparktxn.console.asked import NotFound
-from sparktxn.console.chronicle import Chronicle
 from sparktxn.console.filesizes import FileSizes
+from sparktxn.console.history.chronicle import Chronicle
+from sparktxn.console.history.past import Past
 from sparktxn.console.offsetcache import GroupOffsets
-from sparktxn.console.past import Past
 from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import Appends
-from sparktxn.gateway.classicgroups import ClassicGroups
-from sparktxn.gateway.consumergroups import ConsumerGroups
 from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
-from sparktxn.gateway.heldtransactions import Transactions
-from sparktxn.gateway.ledgroups import LedGroups
-from sparktxn.gateway.members import Members
+from sparktxn.gateway.groups.classicgroups import ClassicGroups
+from sparktxn.gateway.groups.consumergroups import ConsumerGroups
+from sparktxn.gateway.groups.ledgroups import LedGroups
+from sparktxn.gateway.groups.members import Members
+from sparktxn.gateway.groups.roster import Roster
 from sparktxn.gateway.partitionreads import Reads
 from sparktxn.gateway.placement import Placement
 from sparktxn.gateway.requestfigures import GatewayFigures
 from sparktxn.gateway.requestmemory import RequestMemory
-from sparktxn.gateway.roster import Roster
 from sparktxn.gateway.storecalls import Calls
 from sparktxn.gateway.topiclookup import TopicLookup
+from sparktxn.gateway.transactions.heldtransactions import Transactions
 from sparktxn.process.clock import time_left_s
 from sparktxn.store import Store
 

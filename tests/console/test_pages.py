@@ -16,13 +16,13 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from sparktxn.console.chronicle import ENTRIES_KEPT
 from sparktxn.console.filesizes import FILE_SIZES
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
+from sparktxn.console.history.chronicle import ENTRIES_KEPT
+from sparktxn.console.history.tallies import BUCKETS_MAX
 from sparktxn.console.recordreads import SCANNED_MAX
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
-from sparktxn.console.tallies import BUCKETS_MAX
 from sparktxn.format.segment import stored_schema
 from sparktxn.maintenance import rewrite, sweep
 from sparktxn.scan.plan import object_of, segments_between

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from sparktxn import IllegalStateException, KafkaException, Producer
 from sparktxn.admin import AdminClient
-from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.entryfacts import EntryFacts
+from sparktxn.console.history.chronicle import Chronicle
+from sparktxn.console.history.entryfacts import EntryFacts
+from sparktxn.console.history.timeline import lanes_of
 from sparktxn.console.shownstore import Source
-from sparktxn.console.timeline import lanes_of
 from sparktxn.store import read_task
 from tests.console.asking import Console
 from tests.world import World

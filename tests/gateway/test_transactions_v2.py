@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
-from sparktxn.gateway import heldtransactions
 from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.gateway.heldtransactions import Transactions
+from sparktxn.gateway.transactions import heldtransactions
+from sparktxn.gateway.transactions.heldtransactions import Transactions
 from sparktxn.process.clock import acquired_in_time
 from sparktxn.producer.outbox import Outbox
 from sparktxn.stage.transaction import NO_IDENTITY

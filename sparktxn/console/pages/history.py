@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from sparktxn.console.asked import Asked
-from sparktxn.console.past import Known
-from sparktxn.console.tallies import SPANS, Tally
+from sparktxn.console.history.past import Known
+from sparktxn.console.history.tallies import SPANS, Tally
 
 __all__ = ["Shown", "history_rows", "shown_span"]
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from sparktxn.admin.transactions import describe_transaction
 from sparktxn.console.asked import Asked, NotFound
+from sparktxn.console.history.timeline import Bar, Lane, lanes_of
 from sparktxn.console.plots import draw_timeline
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shown import duration
 from sparktxn.console.shownstore import Page, Source
-from sparktxn.console.timeline import Bar, Lane, lanes_of
 from sparktxn.errors import KafkaException
 from sparktxn.format import commands as c
 from sparktxn.log.follow.tail import commands_of

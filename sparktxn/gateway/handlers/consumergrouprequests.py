@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.consumergroups import Given
-from sparktxn.gateway.roster import check_group_id, places_of
+from sparktxn.gateway.groups.consumergroups import Given
+from sparktxn.gateway.groups.roster import check_group_id, places_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.fieldtypes import TopicIdPartition

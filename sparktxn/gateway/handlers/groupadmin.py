@@ -17,8 +17,8 @@ from sparktxn.admin import (
 )
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.groups.ledgroups import Described
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
-from sparktxn.gateway.ledgroups import Described
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.store.joining import is_members_name
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.ledgroups import Generation
-from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining, check_group_id
+from sparktxn.gateway.groups.ledgroups import Generation
+from sparktxn.gateway.groups.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining, check_group_id
 from sparktxn.gateway.wire.consumerprotocol import CONSUMER, Subscription, assignment_bytes, subscription_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from sparktxn.console.entryfacts import EntryFacts, Moved
+from sparktxn.console.history.entryfacts import EntryFacts, Moved
 from sparktxn.values.fieldtypes import TopicIdPartition
 
 __all__ = ["BUCKETS_MAX", "SPANS", "Bucket", "Passage", "Tallies", "Tally"]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
-from sparktxn.gateway.members import Members
+from sparktxn.gateway.groups.members import Members
 from sparktxn.log.log import Log
 from sparktxn.store.joining import reserved_because, submit_join
 from sparktxn.values.fieldtypes import TopicIdPartition

@@ -23,7 +23,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeLo
 from sparktxn.format.commands import AddPartitionsToTxn, Command, InitProducerId, OffsetToCommit
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.storecalls import Calls
-from sparktxn.gateway.transactionmemory import TransactionMemory, TransactionShare
+from sparktxn.gateway.transactions.transactionmemory import TransactionMemory, TransactionShare
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.kafka.settings.producer import ProducerSettings

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
-from sparktxn.gateway.members import Members
-from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, unknown_member
+from sparktxn.gateway.groups.members import Members
+from sparktxn.gateway.groups.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, unknown_member
 from sparktxn.log.log import Log
 from sparktxn.store.joining import group_of_members, is_members_name, members_name
 from sparktxn.values.structs import MemberState

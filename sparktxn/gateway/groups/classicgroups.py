@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, JoinGroup, ReleasePartitions, UpdateMember
-from sparktxn.gateway.members import Member, Members
-from sparktxn.gateway.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, places_of, unknown_member
+from sparktxn.gateway.groups.members import Member, Members
+from sparktxn.gateway.groups.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, places_of, unknown_member
 from sparktxn.gateway.wire.consumerprotocol import Subscription
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey

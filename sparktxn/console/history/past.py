@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.console.chronicle import Chronicle
-from sparktxn.console.entryfacts import EntryFacts, facts_of
+from sparktxn.console.history.chronicle import Chronicle
+from sparktxn.console.history.entryfacts import EntryFacts, facts_of
+from sparktxn.console.history.tallies import Tallies
 from sparktxn.console.oneatatime import ReadsOn, held
-from sparktxn.console.tallies import Tallies
 from sparktxn.errors import KafkaException, ViewExpired
 from sparktxn.log.keep.runs import is_rewritten, not_rewritten
 from sparktxn.log.log import Log

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
-from sparktxn.gateway.members import Member, Members
-from sparktxn.gateway.roster import Roster, places_of
+from sparktxn.gateway.groups.members import Member, Members
+from sparktxn.gateway.groups.roster import Roster, places_of
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import MemberState

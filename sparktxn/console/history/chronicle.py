@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sparktxn.console.entryfacts import EntryFacts, facts_of
+from sparktxn.console.history.entryfacts import EntryFacts, facts_of
 from sparktxn.console.oneatatime import held
 from sparktxn.errors import ViewExpired
 from sparktxn.log.views.entryhistory import Replay, first_entry

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn.console.entryfacts import EntryFacts, TransactionChange
+from sparktxn.console.history.entryfacts import EntryFacts, TransactionChange
 from sparktxn.values.structs import TransactionStatus
 
 __all__ = ["Bar", "Lane", "Mark", "Outcome", "lanes_of"]

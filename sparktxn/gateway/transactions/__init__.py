@@ -1,0 +1,1 @@
+"""Transactions that clients have open at a gateway."""
