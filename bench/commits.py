@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -143,20 +143,18 @@ def age(store: Store, entries: int) -> None:
         log.submit([append, end])
 
 
-def measure() -> list[Figure]:
+def measure() -> Iterator[Figure]:
     """All commit figures."""
-    figures = []
     with ExitStack() as stack:
 
         def folder() -> str:
             return stack.enter_context(temporary_folder())
 
         for partitions in (1, 6):
-            figures += _against_bare_loop(folder, partitions)
+            yield from _against_bare_loop(folder, partitions)
         if Path(_MEMORY_DISK).is_dir():
-            figures += _on_memory_disk(lambda: stack.enter_context(temporary_folder(_MEMORY_DISK)))
-        figures += _against_delta(folder)
-    return figures
+            yield from _on_memory_disk(lambda: stack.enter_context(temporary_folder(_MEMORY_DISK)))
+        yield from _against_delta(folder)
 
 
 def _against_bare_loop(folder: Callable[[], str], partitions: int) -> list[Figure]:

@@ -24,7 +24,18 @@ from sparktxn.store import Store, read_task
 from sparktxn.values.structs import HalfState
 from tests.world import ClockedWorld
 
-__all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "HalfWorld", "Process", "Process5", "Scripted", "Scripted5", "message"]
+__all__ = [
+    "COMMIT",
+    "ROLLBACK",
+    "UNKNOWN",
+    "HalfWorld",
+    "Process",
+    "Process5",
+    "Scripted",
+    "Scripted5",
+    "configuration5",
+    "message",
+]
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
@@ -121,6 +132,11 @@ class Process:
         self.producer.shutdown()
 
 
+def configuration5(uri: str, **settings: Any) -> rocketmq5.ClientConfiguration:
+    """Return one whose requests may take a minute: a loaded machine exceeds RocketMQ's default of three seconds."""
+    return rocketmq5.ClientConfiguration(uri, request_timeout=60, settings=settings)
+
+
 class Process5:
     """One process with a producer of RocketMQ 5's."""
 
@@ -130,7 +146,7 @@ class Process5:
         self.log: Log = world.process(objects)
         self.uri = world.lend(f"process-{len(world.processes)}", self.log)
         self.checker = Scripted5()
-        self.configuration = rocketmq5.ClientConfiguration(self.uri, settings={**POLL_NEVER, **settings})
+        self.configuration = configuration5(self.uri, **{**POLL_NEVER, **settings})
         self.producer = rocketmq5.Producer(self.configuration, topics, self.checker, strict_rocketmq=strict)
         self.producer.startup()
 

@@ -369,7 +369,7 @@ def half_producer(world: World) -> sparktxn.halfmessage.TransactionMQProducer:
 
 def producer_5(world: World) -> rocketmq5.Producer:
     """A started producer of RocketMQ 5's."""
-    configuration = rocketmq5.ClientConfiguration(world.uri, settings=OPTIONS)
+    configuration = rocketmq5.ClientConfiguration(world.uri, request_timeout=60, settings=OPTIONS)
     producer = rocketmq5.Producer(configuration, ["t"], Checker())
     producer.startup()
     world.later(producer.shutdown)

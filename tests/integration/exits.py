@@ -175,7 +175,9 @@ def ask(case: Case) -> None:
 
     settings = {"transaction.timeout.ms": 1, "transaction.check.poll.ms": 1, "transaction.check.interval.ms": 1}
     shop = rocketmq5.Producer(
-        rocketmq5.ClientConfiguration(case.uri, settings={**CLIENT, **settings}), ("t",), checker=Checker()
+        rocketmq5.ClientConfiguration(case.uri, request_timeout=60, settings={**CLIENT, **settings}),
+        ("t",),
+        checker=Checker(),
     )
     shop.startup()
     message = rocketmq5.Message()

@@ -13,7 +13,6 @@ import pytest
 
 from sparktxn import Store, read_arrow
 from sparktxn.halfmessage.rocketmq5 import (
-    ClientConfiguration,
     IllegalStateException,
     Message,
     NotFoundException,
@@ -24,6 +23,7 @@ from sparktxn.halfmessage.rocketmq5 import (
 from sparktxn.log.write.queue import Queue, QueuedList
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.local import LocalStore
+from tests.halfworld import configuration5
 
 MANY = 200
 AT_ONCE = 16
@@ -39,7 +39,7 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def producer(uri: str) -> Iterator[Producer]:
-    with Producer(ClientConfiguration(uri)) as made:
+    with Producer(configuration5(uri)) as made:
         yield made
 
 
@@ -99,7 +99,7 @@ def test_what_is_wrong_with_a_message_is_raised_and_with_the_store_is_in_the_fut
 
 
 def test_shutdown_waits_for_what_is_under_way_and_cancels_the_rest(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = Producer(ClientConfiguration(uri))
+    producer = Producer(configuration5(uri))
     producer.startup()
     began, go_on = threading.Event(), threading.Event()
     engine = producer._started()
@@ -127,7 +127,7 @@ def test_shutdown_waits_for_what_is_under_way_and_cancels_the_rest(uri: str, mon
 
 
 def test_shutdown_waits_for_messages(uri: str) -> None:
-    producer = Producer(ClientConfiguration(uri))
+    producer = Producer(configuration5(uri))
     producer.startup()
     futures = [producer.send_async(message(b"%03d" % number)) for number in range(MANY)]
     producer.shutdown()
@@ -136,7 +136,7 @@ def test_shutdown_waits_for_messages(uri: str) -> None:
 
 
 def test_a_producer_that_is_dropped_still_sends(uri: str) -> None:
-    producer = Producer(ClientConfiguration(uri))
+    producer = Producer(configuration5(uri))
     producer.startup()
     futures = [producer.send_async(message(b"%03d" % number)) for number in range(20)]
     del producer
@@ -146,7 +146,7 @@ def test_a_producer_that_is_dropped_still_sends(uri: str) -> None:
 
 def test_a_message_that_meets_shutdown_is_refused_and_never_stored(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread shuts the producer down between the check of its state and the send."""
-    producer = Producer(ClientConfiguration(uri))
+    producer = Producer(configuration5(uri))
     producer.startup()
     record = producer._record
 

@@ -28,7 +28,7 @@ from sparktxn.halfmessage.rocketmq5 import (
     TransactionResolution,
 )
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
-from tests.halfworld import COMMIT, POLL_NEVER, UNKNOWN, HalfWorld, Process5, Scripted5
+from tests.halfworld import COMMIT, POLL_NEVER, UNKNOWN, HalfWorld, Process5, Scripted5, configuration5
 
 V_COMMIT, V_ROLLBACK = TransactionResolution.COMMIT, TransactionResolution.ROLLBACK
 UNSPECIFIED = TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
@@ -381,7 +381,7 @@ def test_v12_shutdown_waits_for_the_check_under_way_and_begins_no_other(world: H
 
     checker.checked = {b"a": slow, b"b": slow}
     settings = {"transaction.timeout.ms": 20, "transaction.check.poll.ms": 10}
-    producer = Producer(ClientConfiguration(plain.uri, settings=settings), ("t",), checker)
+    producer = Producer(configuration5(plain.uri, **settings), ("t",), checker)
     producer.startup()
     for body in ("a", "b"):
         producer.send(message(body, "t"), producer.begin_transaction())

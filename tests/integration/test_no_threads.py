@@ -21,6 +21,7 @@ from sparktxn.process import dropped
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import registry
+from tests.halfworld import configuration5
 from tests.world import open_log, store_in_memory
 
 NoThreads = Callable[..., AbstractContextManager[None]]
@@ -111,7 +112,7 @@ def test_a_client_that_could_ask_no_checker_is_not_started(uri: str, no_threads:
         producer.set_transaction_listener(Listener())
         start = producer.start
     else:
-        producer = rocketmq5.Producer(rocketmq5.ClientConfiguration(uri), ["t"], Checker())
+        producer = rocketmq5.Producer(configuration5(uri), ["t"], Checker())
         start = producer.startup
     with no_threads(), pytest.raises(KafkaException, match="ulimit -u"):
         start()
@@ -124,7 +125,7 @@ def test_a_client_that_could_ask_no_checker_is_not_started(uri: str, no_threads:
 def test_messages_are_sent_by_the_caller(uri: str, no_threads: NoThreads) -> None:
     message = rocketmq5.Message()
     message.topic, message.body = "t", b"here"
-    with rocketmq5.Producer(rocketmq5.ClientConfiguration(uri)) as producer, no_threads():
+    with rocketmq5.Producer(configuration5(uri)) as producer, no_threads():
         assert producer.send_async(message).done()
     assert values(uri) == [b"here"]
 

@@ -39,6 +39,7 @@ from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import rewrite
 from sparktxn.transfer import export_topic
+from tests.halfworld import configuration5
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, inline_bytes_
 from tests.seeds import examples
 from tests.spark.readers import batch_reader, stream_reader
@@ -61,7 +62,7 @@ class Contents(History):
     def __init__(self, inline_bytes: int) -> None:
         super().__init__(inline_bytes)
         never = {"transaction.check.poll.ms": 3_600_000}
-        configuration = rocketmq5.ClientConfiguration(self.world.uri, settings={**self.world.options, **never})
+        configuration = configuration5(self.world.uri, **{**self.world.options, **never})
         self.shop = rocketmq5.Producer(configuration, ("t",), _Unasked())
         self.shop.startup()
         self.halves: list[tuple[rocketmq5.Transaction, bytes]] = []

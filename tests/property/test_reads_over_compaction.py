@@ -17,6 +17,7 @@ from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import CompactedFiles, apply_compact, plan_compact, run_compact_task
 from sparktxn.scan.plan import Isolation
+from tests.halfworld import configuration5
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, read
 from tests.property.test_compaction import KEYS, Compacting, Place, Planned, Record, check_consumers, place_of
 from tests.property.test_rewrites import offset_rows
@@ -61,7 +62,7 @@ class Reading(Compacting):
         self.uncommitted = self.world.consumer("t", group_id="all", isolation_level="read_uncommitted")
         self.consumed_uncommitted: set[Place] = set()
         never = {"transaction.check.poll.ms": 3_600_000}
-        configuration = rocketmq5.ClientConfiguration(self.world.uri, settings={**self.world.options, **never})
+        configuration = configuration5(self.world.uri, **{**self.world.options, **never})
         self.shop = rocketmq5.Producer(configuration, ("t",), Unasked())
         self.shop.startup()
         self.halves: list[rocketmq5.Transaction] = []
