@@ -11,6 +11,7 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
+from sparktxn.errors import ErrorCode
 from sparktxn.store import Store
 from tests.gateway.gateways import RawClient, gateway, raw_client
 
@@ -114,9 +115,11 @@ class Member:
         return int(answer.error_code.value) or assigned(answer.assignment)
 
     async def joined(self, owned: Owned | None = None) -> list[int]:
-        """Join, and return the partitions of topic `t` that the member is to read."""
-        assert await self.join(owned) == 0
-        found = await self.sync()
+        """Join, again if the group changes meanwhile; return the partitions of topic `t` that the member is to read."""
+        found: dict[str, list[int]] | int = ErrorCode.REBALANCE_IN_PROGRESS
+        while found == ErrorCode.REBALANCE_IN_PROGRESS:
+            assert await self.join(owned) == 0
+            found = await self.sync()
         assert isinstance(found, dict), found
         return found.get("t", [])
 

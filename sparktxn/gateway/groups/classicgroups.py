@@ -99,8 +99,9 @@ class ClassicGroups:
         """Return what a member that has joined is to read.
 
         Raises:
-            CommandRefused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS: it has
-                been given partitions since it has joined, and joins again.
+            CommandRefused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS: its
+                group has changed since it has joined, and it joins again before it reads anything. So members that
+                join together come to one generation.
             StoreError: call again.
         """
         state, member = self._member(group_id, member_id, instance_id, generation, is_fresh=True)
@@ -108,23 +109,14 @@ class ClassicGroups:
             raise CommandRefused(
                 INCONSISTENT_GROUP_PROTOCOL, f"member {member_id!r} has joined by {member.protocol!r}, not {protocol!r}"
             )
-        if member.generation == generation and member.answered is None:
-            state = self._without_unread(state, member.owned)
-        if any(held.since_epoch > generation for held in state.assigned):
+        unread = [place for place in places_of(state.revoking) if place not in member.owned]
+        if unread or generation < state.member_epoch:
             raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed since: join again")
         member.note_answered(generation, frozenset(places_of(state.assigned)))
         names = self._log.topic_names()
         return frozenset(
             (names[topic_id], number) for topic_id, number in places_of(state.assigned) if topic_id in names
         )
-
-    def _without_unread(self, state: MemberState, owned: frozenset[TopicIdPartition]) -> MemberState:
-        """Give back what others are to have since the join, and the member does not read: it need not join again."""
-        unread = tuple(place for place in places_of(state.revoking) if place not in owned)
-        if not unread:
-            return state
-        self._log.submit([self._release(state, unread)])
-        return self._roster.member(state.group_id, state.member_id, state.instance_id)
 
     def _release(self, state: MemberState, places: tuple[TopicIdPartition, ...]) -> ReleasePartitions:
         return ReleasePartitions(
