@@ -33,7 +33,7 @@ TRANSACTIONS: Final = 200
 RECORDS_EACH: Final = 200
 ABORTED_EACH: Final = 5
 COPIED_AT_ONCE: Final = 20
-KILLS_MIN: Final = 15
+KILLS_MIN: Final = 5
 TEST_S: Final = 600
 
 
