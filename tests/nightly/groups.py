@@ -81,7 +81,7 @@ _ENGINES: Final = tuple(
 GROUPS: Final = (
     _pytest(
         "daily",
-        1_800,
+        2_400,
         "not nightly and not interop and not clouds and not browser",
         *_IN_WORKERS,
         "tests",
