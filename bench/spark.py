@@ -114,23 +114,22 @@ def _segment(topic_id: int, number: int) -> StagedSegment:
 def run_driver(folder: str, use: str, batches: int = BATCHES) -> tuple[Any, float]:
     """Return what a driver of its own prints, and the largest peak of a Python process in megabytes."""
     megabytes = 0.0
-    # Spark prints more than a pipe holds.
-    with tempfile.TemporaryFile("w+") as told:
+    # Spark prints more than a pipe holds, and so do the times of thousands of micro-batches.
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as told:
         driver = subprocess.Popen(
             [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(batches)],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-            stdout=subprocess.PIPE,
+            stdout=printed,
             stderr=told,
-            text=True,
         )
         while driver.poll() is None:
             megabytes = max([megabytes, *map(_peak_megabytes, _python_processes(driver.pid))])
             time.sleep(0.1)
-        stdout, _ = driver.communicate()
+        printed.seek(0)
         told.seek(0)
         if driver.returncode:
             raise RuntimeError(told.read())
-    return json.loads(stdout.splitlines()[-1]), megabytes
+        return json.loads(printed.read().splitlines()[-1]), megabytes
 
 
 def _python_processes(root: int) -> list[int]:
