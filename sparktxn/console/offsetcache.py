@@ -8,7 +8,7 @@ from typing import Final
 
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.entryfacts import EntryFacts
-from sparktxn.console.keptup import KeptUp
+from sparktxn.console.history.keptup import KeptUp
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState
 from sparktxn.values.fieldtypes import TopicIdPartition

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.entryfacts import EntryFacts
-from sparktxn.console.keptup import KeptUp
+from sparktxn.console.history.keptup import KeptUp
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState
 from sparktxn.values.structs import TransactionState, TransactionStatus

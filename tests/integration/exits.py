@@ -36,6 +36,7 @@ from sparktxn.process import background
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.testing.silentstore import SilentStore
+from tests.halfworld import configuration5
 from tests.lending import lend_log
 
 folding: Any = importlib.import_module("sparktxn.maintenance.rewriting.folding")
@@ -175,7 +176,7 @@ def ask(case: Case) -> None:
 
     settings = {"transaction.timeout.ms": 1, "transaction.check.poll.ms": 1, "transaction.check.interval.ms": 1}
     shop = rocketmq5.Producer(
-        rocketmq5.ClientConfiguration(case.uri, request_timeout=60, settings={**CLIENT, **settings}),
+        configuration5(case.uri, **{**CLIENT, **settings}),
         ("t",),
         checker=Checker(),
     )
