@@ -153,4 +153,4 @@ def describe_topic(log: Log, uri: str, name: str, *, operations: bool) -> TopicD
     node = node_of(uri)
     partitions = [TopicPartitionInfo(number, node, [node], [node]) for number in range(topic.partition_count)]
     authorized = list(TOPIC_OPERATIONS) if operations else None
-    return TopicDescription(name, topic.topic_id, name.startswith("__"), partitions, topic.schema, authorized)
+    return TopicDescription(name, topic.topic_id, topic.is_internal, partitions, topic.schema, authorized)

@@ -201,6 +201,11 @@ class TopicState(Struct, frozen=True, gc=False, tag="topic", forbid_unknown_fiel
         """The record's key."""
         return ("topic", self.name)
 
+    @property
+    def is_internal(self) -> bool:
+        """Whether the topic is computed from the log (`state/internal.py`): the ids of those alone are negative."""
+        return self.topic_id < 0
+
     def _repr_html_(self) -> str:
         columns = None if self.schema is None else ", ".join(f"{name} {kind}" for name, kind, _ in self.schema)
         rows = [("partitions", self.partition_count), ("columns", columns or "Kafka's record"), *self.settings.items()]

@@ -320,6 +320,17 @@ def test_metadata_of_a_name_that_no_topic_can_have(wire: Wire, name: str, create
     assert codes == [*3 * [ErrorCode.invalid_topic_exception], last]
 
 
+@pytest.mark.parametrize("internal", ["__consumer_offsets", "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_topics_that_are_computed_are_internal_and_no_others(wire: Wire, name: str, internal: str) -> None:
+    own = f"__{name}"
+    create(wire, creatable(own))
+    topics = [{"name": internal}, {"name": own}]
+    described = wire.ask("metadata", 7, topics=topics, allow_auto_topic_creation=False)
+    assert {topic.name: topic.is_internal for topic in described.topics} == {internal: True, own: False}
+    paged = wire.ask("describe_topic_partitions", 0, topics=topics, response_partition_limit=9, cursor=None)
+    assert {topic.name: topic.is_internal for topic in paged.topics} == {internal: True, own: False}
+
+
 def test_partitions_are_described_by_pages(wire: Wire, name: str) -> None:
     create(wire, creatable(f"{name}-a", 3), creatable(f"{name}-b", 2))
     seen, cursor = [], None

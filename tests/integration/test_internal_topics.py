@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn import RetentionPassed, ViewExpired, ranges_within, read_task
+from sparktxn import INTERNAL_TOPICS, RetentionPassed, ViewExpired, ranges_within, read_task
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions, NewTopic, OffsetSpec
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
@@ -267,6 +267,16 @@ def test_they_cannot_be_written_to_created_changed_or_deleted(world: World, topi
         assert topic not in admin.list_topics().topics
         assert admin.list_topics(topic).topics[topic].error is None
         assert admin.describe_topics([topic])[topic].result().is_internal
+
+
+def test_a_name_alone_makes_no_topic_internal(world: World) -> None:
+    world.store.create_topic("__audit")
+    with AdminClient({"bootstrap.servers": world.uri}) as admin:
+        described = admin.describe_topics(["__audit", *INTERNAL_TOPICS])
+        assert {name: future.result().is_internal for name, future in described.items()} == {
+            "__audit": False,
+            **dict.fromkeys(INTERNAL_TOPICS, True),
+        }
 
 
 def busy(world: World, transactions: int) -> None:

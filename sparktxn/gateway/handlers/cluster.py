@@ -112,7 +112,7 @@ def _described(broker: Broker, topic: TopicState, node: int) -> dict[str, Any]:
         "error_code": 0,
         "name": topic.name,
         "topic_id": broker.topics.uuid_of(topic.topic_id),
-        "is_internal": False,
+        "is_internal": topic.is_internal,
         "partitions": [{**partition, "partition_index": number} for number in range(topic.partition_count)],
         **_NO_TOPIC_OPERATIONS,
     }

@@ -217,7 +217,7 @@ def _with_partitions(broker: Broker, topic: TopicState, shown: range, node: int)
         "error_code": DONE.code,
         "name": topic.name,
         "topic_id": broker.topics.uuid_of(topic.topic_id),
-        "is_internal": False,
+        "is_internal": topic.is_internal,
         "partitions": [{**partition, "partition_index": number} for number in shown],
         "topic_authorized_operations": _NO_OPERATIONS,
     }
