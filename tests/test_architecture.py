@@ -106,10 +106,11 @@ def test_every_stored_format_is_in_the_protocol() -> None:
     assert not missing
 
 
-INTERNALS = "scala-free-python-datasource/pyspark_txnlog/connecting/internals.py"
+INTERNALS = "scala-free-python-datasource/pyspark_txnlog/sparkinternals.py"
 PRIVATE_TO_SPARK = re.compile(
     r"\b_(?:sc|jvm|jdf|jsc|jc|jsparkSession|active_spark_context|getJavaStorageLevel)\b"
     r"|\borg\.apache\.|\bpy4j\b|\bpyspark\.sql\.(?:classic|worker)\b|\bsql\.streaming\.queryId|\bsql\.batchId"
+    r"|\b_spark_metadata\b|\bfileStreamSink\b|\b_tmp_metadata_row_index\b|\b__CHAR_VARCHAR_TYPE_STRING\b"
 )
 
 

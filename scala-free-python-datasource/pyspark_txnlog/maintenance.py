@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors
-from pyspark_txnlog.connecting.internals import context_of
 from pyspark_txnlog.connecting.sessions import check_session
+from pyspark_txnlog.sparkinternals import context_of
 from sparktxn.errors import KafkaException, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -12,7 +12,11 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
 * Names: local properties of a micro-batch, and modules of the processes that plan reads and writes.
 * Words: those by which a query that is stopped knows the error of its `foreachBatch` as an interruption.
 
-`native/file_index.py` writes the lists of files that Spark's streaming file sink has, and needs nothing from inside.
+* Of files: the folder of the streaming file sink, the setting that has readers pass over it, and the column of a row's
+  number.
+* Of tables: the key for the declared type of a column.
+
+`native/file_index.py` writes such folders: it knows the form of the lists in them.
 
 A session of Spark Connect has none of it, as its driver is another process. There `context_of` and `holdable_rows` are
 None and `is_classic` is False; nothing else may be called. Spark's client without a JVM lacks py4j and the classic
@@ -37,8 +41,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH_ID",
     "COMMITTING_WORKER",
+    "DECLARED_TYPE",
+    "FILE_SINK_FOLDER",
+    "FILE_SINK_IGNORED",
     "PLANNING_WORKER",
     "QUERY_ID",
+    "ROW_NUMBER",
     "RUN_ID",
     "ArrowQuery",
     "ArrowRows",
@@ -64,6 +72,16 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 """Local properties of a micro-batch's tasks, and of the thread that calls a `foreachBatch`."""
+
+DECLARED_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""The key for the declared type of a column. Spark removes it where it brings rows into the form of the table that they
+are written to, and nowhere else."""
+FILE_SINK_FOLDER: Final = "_spark_metadata"
+"""Where the streaming file sink lists the files that it has committed."""
+FILE_SINK_IGNORED: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+"""With it readers list folders, whatever such a list says."""
+ROW_NUMBER: Final = "_tmp_metadata_row_index"
+"""The Parquet reader fills a column of this name with the place of a row in its file, if a query needs it."""
 
 PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
 COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"

@@ -57,11 +57,11 @@ class Query(NamedTuple):
         writer = self._rows(spark).writeStream.option("checkpointLocation", f"{self.folder}/checkpoint")
         if self.sink == "sink":
             return writer.format("txnlog").options(**self.options).start(self.uri)
-        from pyspark_txnlog.connecting import internals
+        from pyspark_txnlog import sparkinternals
         from pyspark_txnlog.writing import foreach
 
         # Each start takes the other way of two, so a micro-batch that is repeated goes both: driver, and tasks.
-        way = internals.holdable_rows if self._starts() % 2 == 0 else _through_tasks
+        way = sparkinternals.holdable_rows if self._starts() % 2 == 0 else _through_tasks
         foreach.holdable_rows = way  # type: ignore[attr-defined]
         outputs = _by_topic if self.sink == "foreach-outputs" else None
         return writer.foreachBatch(foreach.foreach_batch(self.uri, outputs, **self.options)).start()

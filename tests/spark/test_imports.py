@@ -31,8 +31,8 @@ stager.write(given("rows"))
 assert sum(segment.record_count for segment in stager.finish()) == 1
 """,
     "commits": """
-import pyspark_txnlog.connecting.internals as internals
-sys.modules[internals.COMMITTING_WORKER] = sys
+from pyspark_txnlog import sparkinternals
+sys.modules[sparkinternals.COMMITTING_WORKER] = sys
 from pyspark_txnlog import DefaultSource
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch
 writer = DefaultSource({"path": given("uri"), "topic": "t"}).streamWriter(None, False)

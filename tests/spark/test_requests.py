@@ -16,7 +16,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from pyspark_txnlog.connecting import internals, stores
+from pyspark_txnlog import sparkinternals
+from pyspark_txnlog.connecting import stores
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing import batch_writer
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
@@ -40,7 +41,7 @@ class Driver:
 
     def worker(self, name: str) -> None:
         self.patch.setattr(stores, "_stores", self.handles[name])
-        modules = {"plan": internals.PLANNING_WORKER, "commit": internals.COMMITTING_WORKER}
+        modules = {"plan": sparkinternals.PLANNING_WORKER, "commit": sparkinternals.COMMITTING_WORKER}
         for module in modules.values():
             self.patch.delitem(sys.modules, module, raising=False)
         self.patch.setitem(sys.modules, modules[name], ModuleType(modules[name]))

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from pyspark_txnlog import foreach_batch
-from pyspark_txnlog.connecting import internals, stores
-from pyspark_txnlog.connecting.internals import HoldableRows, holdable_rows
+from pyspark_txnlog import foreach_batch, sparkinternals
+from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.sparkinternals import HoldableRows, holdable_rows
 from pyspark_txnlog.writing import foreach
 from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
 from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
@@ -165,21 +165,21 @@ def test_micro_batches_with_the_same_columns_are_planned_once(
 ) -> None:
     take("driver")
     planned: list[object] = []
-    plan = internals._Steps.__init__
+    plan = sparkinternals._Steps.__init__
 
     def noted(steps: Any, frame: DataFrame, *given: Any) -> None:
         planned.append(frame.columns)
         plan(steps, frame, *given)
 
     generated: list[object] = []
-    messages = internals._messages
+    messages = sparkinternals._messages
 
     def noted_programs(frame: DataFrame, rows_max: int) -> Any:
         generated.append(frame.columns)
         return messages(frame, rows_max)
 
-    monkeypatch.setattr(internals._Steps, "__init__", noted)
-    monkeypatch.setattr(internals, "_messages", noted_programs)
+    monkeypatch.setattr(sparkinternals._Steps, "__init__", noted)
+    monkeypatch.setattr(sparkinternals, "_messages", noted_programs)
     write = foreach_batch(store.uri, topic="t", query_id="q", createTopic=True, mergeSchema=True)
     columns, more = ["id number", "string(id) text"], ["date(null) day"]
     for batch_id, chosen in enumerate([columns, columns, columns + more, columns + more, columns[::-1]]):
@@ -215,7 +215,7 @@ def test_the_calls_into_the_jvm_of_a_micro_batch(
             calls.append(command)
         return send(client, command, *given, **named)
 
-    for name in (internals.QUERY_ID, internals.RUN_ID):
+    for name in (sparkinternals.QUERY_ID, sparkinternals.RUN_ID):
         spark.sparkContext.setLocalProperty(name, "q")
     try:
         for batch_id in range(3):
@@ -225,7 +225,7 @@ def test_the_calls_into_the_jvm_of_a_micro_batch(
             write(rows, batch_id)
     finally:
         monkeypatch.undo()
-        for name in (internals.QUERY_ID, internals.RUN_ID):
+        for name in (sparkinternals.QUERY_ID, sparkinternals.RUN_ID):
             spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
     assert len(calls) == 25, "\n".join(calls)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark_txnlog.connecting.internals import context_of, is_stopped, running_python
+from pyspark_txnlog.sparkinternals import context_of, is_stopped, running_python
 from sparktxn import ConfigurationError
 from sparktxn.config.values import integer
 from sparktxn.values import arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from pyspark_txnlog.connecting.internals import in_worker
+from pyspark_txnlog.sparkinternals import in_worker
 
 __all__ = ["pass_over_modules"]
 

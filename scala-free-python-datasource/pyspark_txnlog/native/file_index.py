@@ -1,8 +1,8 @@
 """Lists of segments as Spark's own readers take them: a file index, in place of a listing of folders.
 
-Spark's streaming file sink lists the files that it has committed in a folder ``_spark_metadata``. Its readers take such
-a list for the folder. Planning neither lists nor asks for the size of any file. A file that is not in the list is not
-read, wherever it lies. The list is read once, when a data frame is made.
+Spark's streaming file sink lists the files that it has committed in a folder. Its readers take such a list for the
+folder. Planning neither lists nor asks for the size of any file. A file that is not in the list is not read, wherever
+it lies. The list is read once, when a data frame is made.
 
 The list also holds a modification time of each file. Here that is the base offset of the segment. The offset of a row
 is then a sum of two columns of Spark's, and no join finds it. Files that say their rows' offsets have their place in
@@ -24,8 +24,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, LongType, StructType
 
-from pyspark_txnlog.connecting.internals import has_file_system, known_nullable, optimized
 from pyspark_txnlog.connecting.sessions import check_session
+from pyspark_txnlog.sparkinternals import (
+    FILE_SINK_FOLDER,
+    FILE_SINK_IGNORED,
+    ROW_NUMBER,
+    has_file_system,
+    known_nullable,
+    optimized,
+)
 from sparktxn import ConfigurationError
 from sparktxn.values import arguments
 
@@ -51,8 +58,8 @@ __all__ = [
 
 BASE_OFFSET: Final = "__base_offset"
 """The base offset of a row's segment."""
-ROW: Final = "_tmp_metadata_row_index"
-"""The place of a row in its segment. Spark's Parquet reader fills a column of this name, if a query needs it."""
+ROW: Final = ROW_NUMBER
+"""The place of a row in its segment."""
 FILE: Final = BASE_OFFSET
 """The place of a row's file among those of `merged_rows`, from 0 on."""
 PARTITION: Final = "kafka_partition"
@@ -65,10 +72,8 @@ _METADATA: Final = "_metadata"
 _MODIFICATION_TIME: Final = "file_modification_time"
 _BASE_OFFSET: Final = f"unix_millis({_METADATA}.{_MODIFICATION_TIME})"
 _EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
-_IGNORED: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 _FIRST_SOURCES: Final = "spark.sql.sources.useV1SourceList"
 _PARQUET: Final = "parquet"
-_FOLDER: Final = "_spark_metadata"
 _SCHEMES: Final = {"s3": "s3a"}
 
 
@@ -161,8 +166,8 @@ def _index_of(files: Sequence[_Numbered]) -> Iterator[str]:
     rows = sum(segment.file_records for _, segment, _ in files)
     folder = tempfile.mkdtemp(prefix=f"txnlog-scan-{len(files)}-files-{rows}-rows-")
     try:
-        os.mkdir(os.path.join(folder, _FOLDER))
-        with open(os.path.join(folder, _FOLDER, "0"), "w", encoding="ascii") as index:
+        os.mkdir(os.path.join(folder, FILE_SINK_FOLDER))
+        with open(os.path.join(folder, FILE_SINK_FOLDER, "0"), "w", encoding="ascii") as index:
             index.write("v1")
             index.writelines(f"\n{_line(*file)}" for file in files)
         yield spark_uri(folder)
@@ -209,8 +214,10 @@ def classic_session(spark: object, called: str) -> SparkSession:
         )
     session = arguments.instance("spark", spark, SparkSession)
     check_session(session)
-    if str(session.conf.get(_IGNORED, "false")).lower() == "true":
-        raise ConfigurationError(f"the setting {_IGNORED} is true: {called} needs it to be false, Spark's default")
+    if str(session.conf.get(FILE_SINK_IGNORED, "false")).lower() == "true":
+        raise ConfigurationError(
+            f"the setting {FILE_SINK_IGNORED} is true: {called} needs it to be false, Spark's default"
+        )
     sources = str(session.conf.get(_FIRST_SOURCES, _PARQUET))
     if _PARQUET not in [source.strip().lower() for source in sources.split(",")]:
         raise ConfigurationError(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pyspark_txnlog.connecting.internals import arrays, item, place_in_sorted
+from pyspark_txnlog.sparkinternals import arrays, item, place_in_sorted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import AtomicType
 
+from pyspark_txnlog.sparkinternals import DECLARED_TYPE
 from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,9 +36,8 @@ __all__ = [
 
 TABLE_OPTIONS_KEY: Final = "txnlog.options"
 
-READ_MARK: Final = "__CHAR_VARCHAR_TYPE_STRING"
-"""Spark's key for the declared type of a column. Spark removes it where it brings rows into the form of the table that
-they are written to, and nowhere else. The type here is the column's own, which changes nothing."""
+READ_MARK: Final = DECLARED_TYPE
+"""Where Spark removes it, rows have the form of a table. The type here is the column's own, which changes nothing."""
 
 _TABLE_PREFIX: Final = "option."
 """CREATE TABLE hands its options over twice, once with this prefix, among properties of its own."""

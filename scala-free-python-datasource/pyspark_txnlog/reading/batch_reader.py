@@ -21,7 +21,6 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
-from pyspark_txnlog.connecting.internals import takes_filters
 from pyspark_txnlog.connecting.stores import open_store
 from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.asof import AsOfPoint
@@ -34,6 +33,7 @@ from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout
 from pyspark_txnlog.reading.ahead import made_ahead
 from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
 from pyspark_txnlog.reading.views import PinnedView, open_view, pin_view
+from pyspark_txnlog.sparkinternals import takes_filters
 from sparktxn import read_task, rows_at_most
 from sparktxn.scan.conditions import Condition, matching
 from sparktxn.scan.conditiontext import typed_conditions

@@ -18,7 +18,10 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
-from pyspark_txnlog.connecting.internals import (
+from pyspark_txnlog.connecting.stores import commit_batch
+from pyspark_txnlog.options.keywords import option_texts
+from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.sparkinternals import (
     QUERY_ID,
     RUN_ID,
     ArrowQuery,
@@ -27,9 +30,6 @@ from pyspark_txnlog.connecting.internals import (
     holdable_rows,
     interrupted_in_one_line,
 )
-from pyspark_txnlog.connecting.stores import commit_batch
-from pyspark_txnlog.options.keywords import option_texts
-from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows
 from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
 from pyspark_txnlog.writing.rowhashes import ROW_HASH, HashedRows, hashed_columns, with_row_hashes

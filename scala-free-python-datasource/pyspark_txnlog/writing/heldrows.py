@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_txnlog.connecting.internals import ArrowQuery, HoldableRows
+from pyspark_txnlog.sparkinternals import ArrowQuery, HoldableRows
 
 __all__ = ["HeldRows", "rows_query"]
 

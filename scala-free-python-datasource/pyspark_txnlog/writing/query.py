@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from pyspark_txnlog.connecting.internals import is_classic
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.sparkinternals import is_classic
 from pyspark_txnlog.writing.batch_writer import prepare_write
 from pyspark_txnlog.writing.foreach import foreach_batch
 from sparktxn.values import arguments
