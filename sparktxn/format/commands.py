@@ -81,7 +81,15 @@ _SHORT: Final = {
 
 
 class _Base(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename=_SHORT):
-    """What all commands share."""
+    """What all commands share. Those that `may_travel` may be put by another process, see `format/intent.py`."""
+
+    may_travel: ClassVar[bool] = False
+
+
+class _Travelling(_Base, frozen=True):
+    """What a client sends over and over."""
+
+    may_travel: ClassVar[bool] = True
 
 
 class CreateTopic(_Base, frozen=True, tag="create_topic"):
@@ -145,7 +153,7 @@ class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
     fence_reason: str = ""
 
 
-class AddPartitionsToTxn(_Base, frozen=True, tag="add_partitions_to_txn"):
+class AddPartitionsToTxn(_Travelling, frozen=True, tag="add_partitions_to_txn"):
     """Registers partitions as (topic id, partition) in a transaction before anything is appended to them."""
 
     transactional_id: str
@@ -155,7 +163,7 @@ class AddPartitionsToTxn(_Base, frozen=True, tag="add_partitions_to_txn"):
     partitions: tuple[tuple[Int64, Int64], ...]
 
 
-class AddOffsetsToTxn(_Base, frozen=True, tag="add_offsets_to_txn"):
+class AddOffsetsToTxn(_Travelling, frozen=True, tag="add_offsets_to_txn"):
     """Opens a transaction that will commit offsets of a group."""
 
     transactional_id: str
@@ -165,7 +173,7 @@ class AddOffsetsToTxn(_Base, frozen=True, tag="add_offsets_to_txn"):
     group_id: str
 
 
-class Append(_Base, frozen=True, tag="append"):
+class Append(_Travelling, frozen=True, tag="append"):
     """Names a segment at a partition's end. `transactional_id` is None and `transaction` -1 outside transactions.
 
     `data` is the segment itself where `segment` is no object's name: inline records.
@@ -196,7 +204,7 @@ class Appends(_Base, frozen=True, tag="appends"):
     count: Int64
 
 
-class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
+class TxnOffsetCommit(_Travelling, frozen=True, tag="txn_offset_commit"):
     """A group's offsets inside a transaction (KIP-447): they take effect when it commits.
 
     `owner` names the consumer that has read up to them, by a token of its own, where it is not a member of the group. A
@@ -215,7 +223,7 @@ class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
     instance_id: str = ""
 
 
-class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
+class OffsetCommit(_Travelling, frozen=True, tag="offset_commit"):
     """A group's offsets outside a transaction. `owner` is as in `TxnOffsetCommit`."""
 
     request_id: str
@@ -227,7 +235,7 @@ class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
     instance_id: str = ""
 
 
-class EndTxn(_Base, frozen=True, tag="end_txn"):
+class EndTxn(_Travelling, frozen=True, tag="end_txn"):
     """Commits or aborts one transaction, named by its number: a late one can settle only its own.
 
     An abort by another process than its producer bumps the epoch too and records the reason for that producer.
@@ -243,7 +251,7 @@ class EndTxn(_Base, frozen=True, tag="end_txn"):
     fence_reason: str = ""
 
 
-class ExpectEndOffset(_Base, frozen=True, tag="expect_end_offset"):
+class ExpectEndOffset(_Travelling, frozen=True, tag="expect_end_offset"):
     """Passes if the partition ends at `log_end_offset`: else the whole list is refused."""
 
     transactional_id: str
@@ -255,7 +263,7 @@ class ExpectEndOffset(_Base, frozen=True, tag="expect_end_offset"):
     log_end_offset: Int64
 
 
-class PrepareTxn(_Base, frozen=True, tag="prepare_txn"):
+class PrepareTxn(_Travelling, frozen=True, tag="prepare_txn"):
     """Prepares the ongoing transaction: it takes nothing more and never times out until it is completed (KIP-939)."""
 
     transactional_id: str
@@ -299,7 +307,7 @@ class ExpireOffsets(_Base, frozen=True, tag="expire_offsets"):
     empty_entry: Int64 = 0
 
 
-class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):
+class SinkBatchCommit(_Travelling, frozen=True, tag="sink_batch_commit"):
     """Marks the transaction as the `batch_id`-th micro-batch of a writer, so that a replay takes effect once.
 
     `writer_id` is a streaming query's id or an application's (txnAppId); `run_id` is empty where there are no runs.
@@ -358,7 +366,7 @@ class JoinGroup(_Base, frozen=True, tag="join_group"):
     host: str = ""
 
 
-class UpdateMember(_Base, frozen=True, tag="update_member"):
+class UpdateMember(_Travelling, frozen=True, tag="update_member"):
     """Changes the topics that a member subscribes to."""
 
     request_id: str
@@ -368,7 +376,7 @@ class UpdateMember(_Base, frozen=True, tag="update_member"):
     topics: tuple[str, ...]
 
 
-class ReleasePartitions(_Base, frozen=True, tag="release_partitions"):
+class ReleasePartitions(_Travelling, frozen=True, tag="release_partitions"):
     """Gives back partitions (topic id, partition) that the member was asked for: it reads them no more.
 
     `changed_entry` is that of the member's record that asks for them.
@@ -382,7 +390,7 @@ class ReleasePartitions(_Base, frozen=True, tag="release_partitions"):
     partitions: tuple[tuple[Int64, Int64], ...]
 
 
-class LeaveGroup(_Base, frozen=True, tag="leave_group"):
+class LeaveGroup(_Travelling, frozen=True, tag="leave_group"):
     """Takes a member out of its group. A static one with `keeps_place` only notes that it is away."""
 
     request_id: str
@@ -391,7 +399,7 @@ class LeaveGroup(_Base, frozen=True, tag="leave_group"):
     keeps_place: bool = False
 
 
-class ExpireMember(_Base, frozen=True, tag="expire_member"):
+class ExpireMember(_Travelling, frozen=True, tag="expire_member"):
     """Takes a silent member out of its group, if it still is what the proposer saw.
 
     `reason` says which of the member's time-outs has passed, after `after_ms`. With ``session``, `last_entry` is the
@@ -474,7 +482,7 @@ class CancelIntent(_Base, frozen=True, tag="cancel_intent"):
     base_entry: Int64
 
 
-class PrepareHalf(_Base, frozen=True, tag="prepare_half"):
+class PrepareHalf(_Travelling, frozen=True, tag="prepare_half"):
     """Stores a half transaction of a producer group: its segments are invisible, and without offsets, until it commits.
 
     The first check is due after `immunity_ms`. `data` are the inline records of segments, by their names.
@@ -487,7 +495,7 @@ class PrepareHalf(_Base, frozen=True, tag="prepare_half"):
     data: dict[str, bytes] = {}
 
 
-class CheckHalf(_Base, frozen=True, tag="check_half"):
+class CheckHalf(_Travelling, frozen=True, tag="check_half"):
     """Claims one check of a pending half transaction: only if it has been checked `checks` times.
 
     `checker` is a token of the claim. The next check is due after `wait_ms`.
@@ -500,7 +508,7 @@ class CheckHalf(_Base, frozen=True, tag="check_half"):
     wait_ms: Int64
 
 
-class EndHalf(_Base, frozen=True, tag="end_half"):
+class EndHalf(_Travelling, frozen=True, tag="end_half"):
     """Commits a half transaction, or rolls it back. `by_check` if the answer to a check says so, else its producer."""
 
     group_id: str

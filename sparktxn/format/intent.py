@@ -9,49 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
-from sparktxn.format.commands import (
-    AddOffsetsToTxn,
-    AddPartitionsToTxn,
-    Append,
-    CheckHalf,
-    Command,
-    EndHalf,
-    EndTxn,
-    ExpectEndOffset,
-    ExpireMember,
-    LeaveGroup,
-    OffsetCommit,
-    PrepareHalf,
-    PrepareTxn,
-    ReleasePartitions,
-    SinkBatchCommit,
-    TxnOffsetCommit,
-    UpdateMember,
-)
+from sparktxn.format.commands import Command
 from sparktxn.format.entry import FORMAT_VERSION, open_document, seal_document
 from sparktxn.format.newer import undecodable
 from sparktxn.values.structs import Int64
 
 __all__ = ["Intent", "decode_intent", "encode_intent", "list_id", "may_travel"]
-
-_TRAVELLING: Final = (
-    Append,
-    TxnOffsetCommit,
-    EndTxn,
-    ExpectEndOffset,
-    OffsetCommit,
-    AddPartitionsToTxn,
-    AddOffsetsToTxn,
-    SinkBatchCommit,
-    PrepareTxn,
-    PrepareHalf,
-    CheckHalf,
-    EndHalf,
-    UpdateMember,
-    ReleasePartitions,
-    LeaveGroup,
-    ExpireMember,
-)
 
 
 class Intent(Struct, frozen=True, kw_only=True):
@@ -79,7 +42,7 @@ def may_travel(commands: Sequence[Command]) -> bool:
     What a client sends over and over may. What allocates or fences does not: an `init_producer_id` or a `join_group`
     that its dead owner has left would fence the instance that took its place. Nor does what is rare.
     """
-    return all(isinstance(command, _TRAVELLING) for command in commands)
+    return all(command.may_travel for command in commands)
 
 
 def encode_intent(intent: str, base_entry: int, lists: Sequence[Sequence[Command]]) -> bytes:

@@ -1,6 +1,7 @@
 """One row for each command: what applies it, which parts it touches, where it may stand, and the files it names.
 
-A command is added here and in `format/commands.py`.
+A command is added here, as its row, and in `format/commands.py`, as its members. What the row names is in the rooms of
+the records that the command changes.
 """
 
 from __future__ import annotations
