@@ -81,7 +81,7 @@ def test_a_commit_of_one_record(calls: Calls) -> None:
         transaction(producer, "v")
         return cost_of(producer.commit_transaction)
 
-    at_most(least(committed), calls=273, modules=42, depth=16)
+    at_most(least(committed), calls=273, modules=43, depth=16)
 
 
 def test_the_first_poll_of_a_consumer(calls: Calls) -> None:

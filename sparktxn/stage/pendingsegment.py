@@ -27,6 +27,7 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import inline_segment, may_be_carried, upload_segment
+from sparktxn.values.arrowvalues import byte_strings, lists_of_pairs
 from sparktxn.values.counted import counted
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallb
 _TIMESTAMP: Final = 2
 _REPORT: Final = 4
 
-_BYTES_TYPE: Final = RECORD_SCHEMA.field("key").type
 _HEADERS_TYPE: Final = RECORD_SCHEMA.field("headers").type
 _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
 _WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
@@ -98,14 +98,14 @@ def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, in
         return records, None
     # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
     milliseconds = [row[_TIMESTAMP] for row in records]
-    key = pa.array([row[0] for row in records], _BYTES_TYPE)
-    value = pa.array([row[1] for row in records], _BYTES_TYPE)
+    key = byte_strings([row[0] for row in records])
+    value = byte_strings([row[1] for row in records])
     # A buffer of integers needs no conversion by Arrow, which would check each type.
     integers = pa.py_buffer(array("q", milliseconds))
     timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(records), [None, integers], 0)
     headers = [row[3] for row in records]
     if any(headers):
-        columns = [key, value, pa.array(headers, _HEADERS_TYPE), timestamp]
+        columns = [key, value, lists_of_pairs(headers, _HEADERS_TYPE), timestamp]
         table = pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
     else:
         table = pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)

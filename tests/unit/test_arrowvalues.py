@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from sparktxn.format.schema import RECORD_SCHEMA, stored_schema
-from sparktxn.values.arrowvalues import empty_table, integers, scalar_of
+from sparktxn.values.arrowvalues import byte_strings, empty_table, integers, lists_of_pairs, scalar_of
 from tests.everytype import EVERY_TYPE
 
 VALUES = [
@@ -31,6 +37,59 @@ def test_an_array_is_pyarrows(values: list[int]) -> None:
     made = integers(iter(values))
     made.validate(full=True)
     assert made.equals(pa.array(values, pa.int64()))
+
+
+@given(data=st.lists(st.none() | st.binary(max_size=5), max_size=200))
+@example(data=[])
+@example(data=[None] * 9)
+@example(data=[b""] * 128)
+@example(data=[None, b"x"] * 64)
+@example(data=[None, b"x"] * 65)
+def test_byte_strings_are_pyarrows(data: list[bytes | None]) -> None:
+    made = byte_strings(data)
+    made.validate(full=True)
+    assert made.equals(pa.array(data, pa.binary()))
+
+
+PAIRS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=9)
+
+
+@given(data=st.lists(st.none() | PAIRS, max_size=40))
+@example(data=[])
+@example(data=[None, [], [("", None)], [("é", b""), ("k", b"v")]])
+def test_lists_of_headers_are_pyarrows(data: list[list[tuple[str, bytes | None]] | None]) -> None:
+    kind = RECORD_SCHEMA.field("headers").type
+    made = lists_of_pairs(data, kind)
+    made.validate(full=True)
+    assert made.equals(pa.array(data, kind))
+
+
+FIRST_COMMIT = """
+import sys
+from sparktxn import Consumer, Producer, Store
+uri = sys.argv[1]
+Store.open(uri, create=True).create_topic("t")
+producer = Producer({"bootstrap.servers": uri, "transactional.id": "first"})
+producer.init_transactions()
+producer.begin_transaction()
+producer.produce("t", b"v", headers={"h": b"x"})
+producer.produce("t", None, b"k")
+producer.commit_transaction()
+consumer = Consumer({"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.subscribe(["t"])
+assert consumer.poll(30).headers() == [("h", b"x")]
+consumer.commit(asynchronous=False)
+consumer.close()
+producer.close()
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_process_that_produces_and_consumes_a_few_records_imports_no_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    command = [sys.executable, "-c", FIRST_COMMIT, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("schema", [RECORD_SCHEMA, stored_schema(EVERY_TYPE), pa.schema([])], ids=len)
