@@ -29,6 +29,21 @@ INTRODUCTION = """\
 All settings have Kafka's dotted names. A wrong name or value is an error that says what was expected, and the nearest
 right name, before anything is written. Numbers and `true` or `false` may be written as text. Files in
 [conf/](../conf/) show common sets: `Producer(sparktxn.read_properties("conf/producer.properties"))`.
+
+## Durations and sizes
+
+A number without a unit has the unit that the name says, as in Kafka: `linger.ms=5` is 5 milliseconds, and
+`segment.bytes=1048576` a MiB. Text may have a unit of its own: `15m`, `64MiB`. It means the same in each setting, in
+each option of Spark, and on the command line. The number before it is whole, and is converted exactly: 90 seconds are
+no number of minutes.
+
+| | units |
+| --- | --- |
+| durations | `ms`, `s`, `m` or `min`, `h`, `d`, and words such as `2 weeks` |
+| sizes | `B`, `KiB`, `MiB`, `GiB`, `TiB`, each 1,024 of the one before; also written `k` or `kb`, as in Spark |
+
+Where the name says no unit, as in `--every 1h` of the command, a number needs one. Spark's `maxTriggerDelay` alone
+takes it for milliseconds, as Spark does. The log keeps, and `describe_configs` shows, the number of the name's unit.
 """
 
 STORE = """\

@@ -14,6 +14,7 @@ import typer
 
 from sparktxn.cli.text import printable
 from sparktxn.config import times
+from sparktxn.config.values import Unit
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaException, StoreNotFound
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
     "INTERRUPTED",
     "WRONG_USAGE",
     "WrongUsage",
-    "duration_ms",
+    "quantity",
     "report",
     "time_ms",
     "warnings_in_lines",
@@ -46,18 +47,18 @@ class WrongUsage(Exception):
     """The command line is wrong; the text says what was expected."""
 
 
-def duration_ms(option: str, text: str) -> int:
-    """Return the duration that was given with an option, such as ``15m``, in milliseconds.
+def quantity(option: str, text: str, unit: Unit, minimum: int = 0, maximum: int = 2**53) -> int:
+    """Return how many of `unit` an option is given. Its name says no unit, so the text must, as in ``15m``.
 
     Raises:
-        WrongUsage: it has another form.
+        WrongUsage: the text has another form, or is not from `minimum` to `maximum`.
     """
-    if text.strip().isdigit():
-        raise WrongUsage(f"{option} is {text!r}, a duration without a unit: add one, as in {text.strip()}s or 15m")
-    try:
-        return times.parse_duration_ms(option, text)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from None
+    count = unit.count(text)
+    if count is None:
+        raise WrongUsage(f"{option} is {text!r}: expected a whole number with its unit, such as {unit.examples}")
+    if not minimum <= count <= maximum:
+        raise WrongUsage(f"{option} is {text!r}: expected {minimum} to {maximum} {unit.name}")
+    return count
 
 
 def time_ms(option: str, text: str, now_ms: int) -> int:

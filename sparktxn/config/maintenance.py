@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparktxn.config.settings import Settings, setting, settings_of
-from sparktxn.config.values import integer, text
+from sparktxn.config.values import BYTES, MILLISECONDS, integer, text
 from sparktxn.errors import ConfigurationError
 
 __all__ = [
@@ -21,11 +21,11 @@ __all__ = [
 ]
 
 _DAY_MS: Final = 86_400_000
-_expiration_ms: Final = integer(1, 2**53)
+_expiration_ms: Final = integer(1, 2**53, MILLISECONDS)
 
 
 def _never_or_ms(named: str, value: Any) -> int | None:
-    """never, or a whole number from 1 to 9007199254740992"""
+    """never, or a whole number of milliseconds from 1 to 9007199254740992"""
     if value is None or (isinstance(value, str) and str.lower(value) == "never"):
         return None
     try:
@@ -78,25 +78,25 @@ class VacuumSettings(Settings):
     retention_ms: int = setting(
         "vacuum.retention.ms",
         7 * _DAY_MS,
-        integer(0, 2**53),
+        integer(0, 2**53, MILLISECONDS),
         "How far back time travel reaches: entries, and what only they name, are kept for at least so long.",
     )
     segment_age_ms: int = setting(
         "vacuum.segment.age.ms",
         _DAY_MS,
-        integer(0, 2**53),
+        integer(0, 2**53, MILLISECONDS),
         "Segments that nothing names are deleted once their upload began longer ago than this, and than twice the longest transaction time-out. A writer that takes longer must upload again; what other engines have left in folders of tables goes at this age, too.",
     )
     temporary_age_ms: int = setting(
         "vacuum.temporary.age.ms",
         _DAY_MS,
-        integer(0, 2**53),
+        integer(0, 2**53, MILLISECONDS),
         "On a local disk: temporary files of writers that were killed are deleted at this age.",
     )
     list_all_ms: int = setting(
         "vacuum.list.all.ms",
         7 * _DAY_MS,
-        integer(0, 2**53),
+        integer(0, 2**53, MILLISECONDS),
         "After how long a vacuum lists all objects of topics again. Those in between list what is new, and know from the log what is no longer needed; 0: all list everything.",
     )
 
@@ -145,7 +145,7 @@ class RewriteSettings(Settings):
     target_bytes: int = setting(
         "rewrite.target.bytes",
         33_554_432,
-        integer(1_024, 46 * 1024 * 1024),
+        integer(1_024, 46 * 1024 * 1024, BYTES),
         "About how large the new files become; one put must hold a file. Files of less than half of that count as small, and Arrow files are converted whatever their size.",
     )
     min_segments: int = setting(
@@ -157,7 +157,7 @@ class RewriteSettings(Settings):
     min_age_ms: int = setting(
         "rewrite.min.age.ms",
         0,
-        integer(0, 2**53),
+        integer(0, 2**53, MILLISECONDS),
         "Segments with a record that is younger than this, by the newest entry's time, are left as they are.",
     )
 
@@ -181,13 +181,13 @@ class CompactSettings(Settings):
     target_bytes: int = setting(
         "compact.target.bytes",
         33_554_432,
-        integer(1_024, 46 * 1024 * 1024),
+        integer(1_024, 46 * 1024 * 1024, BYTES),
         "About how large the new files become; one put must hold a file.",
     )
     buffer_bytes: int = setting(
         "compact.dedupe.buffer.bytes",
         67_108_864,
-        integer(65_536, 2**30),
+        integer(65_536, 2**30, BYTES),
         "How many bytes the keys of one partition may take in memory, about. Where they take more, the records' keys are read several times.",
     )
 

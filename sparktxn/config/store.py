@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparktxn.config.settings import Settings, setting, settings_of
-from sparktxn.config.values import boolean, integer
+from sparktxn.config.values import BYTES, MILLISECONDS, boolean, integer
 
 __all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
 
@@ -24,7 +24,10 @@ class StoreSettings(Settings):
         "store.fsync", True, boolean, "On a local disk: wait until segments, entries and their folders are on the disk."
     )
     request_timeout_ms: int = setting(
-        "store.request.timeout.ms", 30_000, integer(100, 600_000), "How long one request to the object store may take."
+        "store.request.timeout.ms",
+        30_000,
+        integer(100, 600_000, MILLISECONDS),
+        "How long one request to the object store may take.",
     )
     upload_threads: int = setting(
         "store.upload.threads", 4, integer(1, 64), "How many segments a process uploads side by side."
@@ -32,7 +35,7 @@ class StoreSettings(Settings):
     inline_bytes: int = setting(
         "store.append.inline.bytes",
         49_152,
-        integer(0, 49_152),
+        integer(0, 49_152, BYTES),
         "A lower append.inline.bytes for all topics that this process writes; 0: its records go into segment files.",
     )
     checkpoint_entries: int = setting(
@@ -44,7 +47,7 @@ class StoreSettings(Settings):
     checkpoint_bytes: int = setting(
         "checkpoint.bytes",
         8_388_608,
-        integer(1_024, 2**31),
+        integer(1_024, 2**31, BYTES),
         "A checkpoint is written when the entries newer than the newest one have this many bytes.",
     )
     checkpoint_seal_segments: int = setting(
@@ -62,19 +65,19 @@ class StoreSettings(Settings):
     fold_bytes_per_minute: int = setting(
         "checkpoint.fold.bytes.per.minute",
         134_217_728,
-        integer(0, 2**40),
+        integer(0, 2**40, BYTES),
         "A process that has written a checkpoint folds small segments into larger files, in the background. It reads at most this many bytes of them in a minute; 0: it folds none.",
     )
     timeout_check_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
-        integer(1, 2**53),
+        integer(1, 2**53, MILLISECONDS),
         "How often a process that writes, or waits for records, checks which transactions block its partitions. It aborts those whose time-out has passed since it first saw them.",
     )
     clock_skew_ms_max: int = setting(
         "clock.skew.max.ms",
         600_000,
-        integer(1_000, 2**53),
+        integer(1_000, 2**53, MILLISECONDS),
         "How far a writer's clock may be from the store's, in either direction; a writer that is further off writes nothing.",
     )
 

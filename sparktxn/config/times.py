@@ -1,4 +1,4 @@
-"""Times and durations as users write them: milliseconds since 1970, text, ``15m``, and ``15m`` or ``-10 minutes`` ago.
+"""Times as users write them: milliseconds since 1970, text, and ``15m`` or ``-10 minutes`` ago.
 
 One syntax for the options of Spark and for the command. Only a time without a zone differs: the command takes UTC. An
 option's text has its zone with it, because Spark does not pass the session's on.
@@ -13,28 +13,12 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from sparktxn.config.values import refusal
+from sparktxn.config.values import MILLISECONDS, refusal
 from sparktxn.errors import ConfigurationError
 from sparktxn.values import arguments
 
-__all__ = ["Time", "TimeAgo", "absolute_ms", "is_relative", "parse_duration_ms", "parse_time", "parse_time_ago"]
+__all__ = ["Time", "TimeAgo", "absolute_ms", "is_relative", "parse_time", "parse_time_ago"]
 
-_MS_BY_UNIT: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
-_DURATION: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _TIME: Final = re.compile(r"[0-9]{1,19}")
 _AGO: Final = re.compile(r"\s*-\s*[0-9]+\s*[a-zA-Z]|\s*[0-9]+\s*[a-zA-Z]+\s*$")
 _ZONE_NAME: Final = re.compile(r"(?P<time>.*[0-9])\s*\[?(?P<zone>[A-Za-z_]+(/[A-Za-z0-9_+-]+)*)\]?", re.DOTALL)
@@ -54,29 +38,6 @@ Time = int | TimeAgo
 """Milliseconds since 1970, or a time before now."""
 
 
-def parse_duration_ms(named: str, value: str) -> int:
-    """Return the milliseconds of a duration such as ``15m``; a number without a unit is in milliseconds.
-
-    Raises:
-        ConfigurationError: it is no duration, or longer than 2**63 - 1 milliseconds.
-    """
-    duration_ms = _duration_ms(value)
-    if duration_ms is None:
-        raise refusal(named, value, "a duration such as 500ms, 30s, 15m, 1h or 2d")
-    return duration_ms
-
-
-def _duration_ms(value: str) -> int | None:
-    found = _DURATION.fullmatch(value.strip().lower())
-    if found is None:
-        return None
-    number, unit = found.groups()
-    unit_ms = 1 if not unit else _MS_BY_UNIT.get(unit) or _MS_BY_UNIT.get(unit.removesuffix("s"))
-    if unit_ms is None or int(number) * unit_ms > arguments.INT64_MAX:
-        return None
-    return int(number) * unit_ms
-
-
 def is_relative(value: str) -> bool:
     """Return True if `value` is a time before now, such as ``-10 minutes`` or ``15m``."""
     return _AGO.match(value) is not None
@@ -88,8 +49,8 @@ def parse_time_ago(named: str, value: str) -> TimeAgo:
     Raises:
         ConfigurationError: it is none.
     """
-    ago_ms = _duration_ms(value.strip().removeprefix("-")) if is_relative(value) else None
-    if ago_ms is None:
+    ago_ms = MILLISECONDS.count(value.strip().removeprefix("-")) if is_relative(value) else None
+    if ago_ms is None or ago_ms > arguments.INT64_MAX:
         raise refusal(named, value, "a time before now such as -10 minutes, 2h or 1d")
     return TimeAgo(ago_ms)
 

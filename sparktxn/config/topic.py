@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparktxn.config.settings import Setting, parse_settings
-from sparktxn.config.values import Parser, boolean, choice, integer, number, refusal, text
+from sparktxn.config.values import BYTES, MILLISECONDS, MINUTES, Parser, boolean, choice, integer, number, refusal, text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
@@ -34,14 +34,14 @@ def _cleanup_policy(named: str, value: Any) -> str:
     return ",".join(sorted(words))
 
 
-def _at_most(minimum: int, greatest: int) -> Parser:
-    """Return a parser of whole numbers from `minimum` on; more than `greatest` is taken as that."""
-    parse_integer = integer(minimum, 2**63 - 1)
+def _bytes_at_most(minimum: int, greatest: int) -> Parser:
+    """Return a parser of bytes from `minimum` on; more than `greatest` is taken as that."""
+    parse_integer = integer(minimum, 2**63 - 1, BYTES)
 
     def parse(named: str, value: Any) -> int:
         return min(int(parse_integer(named, value)), greatest)
 
-    parse.__doc__ = f"a whole number from {minimum} on; more than {greatest} is taken as that"
+    parse.__doc__ = f"a whole number of bytes from {minimum} on; more than {greatest} is taken as that"
     return parse
 
 
@@ -55,24 +55,24 @@ def _formats(named: str, value: Any) -> str:
 
 TOPIC_SETTINGS: Final = (
     Setting("segment.format", "parquet", choice("parquet", "arrow"), "How segments are stored."),
-    Setting("segment.bytes", 33_554_432, _at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
+    Setting("segment.bytes", 33_554_432, _bytes_at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
     Setting("segment.rows", 50_000, integer(1, 10_000_000), "A segment is uploaded when it has this many records."),
-    Setting("append.inline.bytes", 16_384, integer(0, 49_152), "The log entry itself carries an append whose records have at most this many bytes before compression; 0: none."),
+    Setting("append.inline.bytes", 16_384, integer(0, 49_152, BYTES), "The log entry itself carries an append whose records have at most this many bytes before compression; 0: none."),
     Setting("compression.type", "zstd", choice("zstd", "lz4", "snappy", "gzip", "uncompressed", "none", "producer"), "How segments are compressed (producer means zstd; arrow segments take zstd, lz4 or none)."),
     Setting("cleanup.policy", "delete", _cleanup_policy, "What becomes of old records. delete: apply_retention() removes what retention.ms and retention.bytes no longer keep. compact: compact() leaves the newest record of each key. Then every record needs a key. compact,delete: both."),
-    Setting("delete.retention.ms", 86_400_000, integer(0, 2**63 - 1), "compact() removes a record without a value (a tombstone) once its first compaction is older than this."),
-    Setting("min.compaction.lag.ms", 0, integer(0, 2**63 - 1), "compact() leaves records as they are while a record of their segment is younger than this."),
-    Setting("max.compaction.lag.ms", 2**53, integer(1, 2**63 - 1), "compact() compacts a partition once a record has waited for this long, whatever min.cleanable.dirty.ratio says."),
+    Setting("delete.retention.ms", 86_400_000, integer(0, 2**63 - 1, MILLISECONDS), "compact() removes a record without a value (a tombstone) once its first compaction is older than this."),
+    Setting("min.compaction.lag.ms", 0, integer(0, 2**63 - 1, MILLISECONDS), "compact() leaves records as they are while a record of their segment is younger than this."),
+    Setting("max.compaction.lag.ms", 2**53, integer(1, 2**63 - 1, MILLISECONDS), "compact() compacts a partition once a record has waited for this long, whatever min.cleanable.dirty.ratio says."),
     Setting("min.cleanable.dirty.ratio", 0.5, number(0, 1), "compact() compacts a partition once more than this share of its bytes is not compacted yet."),
-    Setting("retention.ms", -1, integer(-1, 2**53), "apply_retention() removes the oldest segments whose records are all older than this; -1 keeps all."),
-    Setting("retention.bytes", -1, integer(-1, 2**63 - 1), "apply_retention() removes the oldest segments of a partition while its newer ones hold so many bytes; -1 keeps all."),
-    Setting("max.message.bytes", 1_048_588, integer(0, 2**30), "The largest record that the topic takes."),
+    Setting("retention.ms", -1, integer(-1, 2**53, MILLISECONDS), "apply_retention() removes the oldest segments whose records are all older than this; -1 keeps all."),
+    Setting("retention.bytes", -1, integer(-1, 2**63 - 1, BYTES), "apply_retention() removes the oldest segments of a partition while its newer ones hold so many bytes; -1 keeps all."),
+    Setting("max.message.bytes", 1_048_588, integer(0, 2**30, BYTES), "The largest record that the topic takes."),
     Setting("message.timestamp.type", "CreateTime", lambda named, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(named, value)], "Whether a record's timestamp is the producer's or the entry's."),
     Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
     Setting("reject.transaction.message", False, boolean, "Refuse to take half messages; those that the topic has are still committed or rolled back."),
     Setting("table.formats", "", _formats, "The topic is also a table in these formats, delta and iceberg: publish_tables() publishes versions of it for other engines."),
-    Setting("table.lag.target.ms", 60_000, integer(1_000, 2**53), "A process that folds publishes the topic's table once records have waited for so long."),
-    Setting("table.history.ms", 604_800_000, integer(0, 2**53), "A vacuum keeps what versions of the topic's table can read that are younger than this."),
+    Setting("table.lag.target.ms", 60_000, integer(1_000, 2**53, MILLISECONDS), "A process that folds publishes the topic's table once records have waited for so long."),
+    Setting("table.history.ms", 604_800_000, integer(0, 2**53, MILLISECONDS), "A vacuum keeps what versions of the topic's table can read that are younger than this."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
 )  # fmt: skip
 
@@ -117,7 +117,7 @@ LIST_SETTINGS: Final = frozenset(
 )
 """Settings whose values are lists, with commas between their words."""
 
-_OFFSETS_RETENTION: Final = Setting("offsets.retention.minutes", 10_080, integer(1, 2**31 - 1), "sweep() forgets a committed offset of a group without members that is so old. It counts from its commit, or from when the group's last member has gone if that is later.")  # fmt: skip
+_OFFSETS_RETENTION: Final = Setting("offsets.retention.minutes", 10_080, integer(1, 2**31 - 1, MINUTES), "sweep() forgets a committed offset of a group without members that is so old. It counts from its commit, or from when the group's last member has gone if that is later.")  # fmt: skip
 
 STORE_WIDE_SETTINGS: Final = (
     *(setting for setting in TOPIC_SETTINGS if setting.name == "reject.transaction.message"),
@@ -137,7 +137,14 @@ def check_topic_settings(given: Mapping[str, Any]) -> dict[str, str]:
     """
     known = {name: value for name, value in given.items() if name not in IGNORED_TOPIC_SETTINGS}
     parsed = parse_settings(TOPIC_SETTINGS, known, "topic")
-    return {name: setting_text(name, parsed.get(name, given[name])) for name in given}
+    return {name: setting_text(name, parsed[name] if name in known else _as_kafka(name, given[name])) for name in given}
+
+
+def _as_kafka(name: str, value: Any) -> Any:
+    """Return the value of a setting that means nothing here; one with a unit as the number that Kafka has for it."""
+    unit = MILLISECONDS if name.endswith(".ms") else BYTES if name.endswith(".bytes") else None
+    counted = unit.count(value) if unit is not None and isinstance(value, str) else None
+    return value if counted is None else counted
 
 
 def check_store_wide_settings(given: Mapping[str, Any]) -> dict[str, str]:

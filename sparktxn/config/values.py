@@ -2,23 +2,93 @@
 
 A parser takes what its error begins with, such as ``setting 'acks'``, and a value or its text. Its docstring says what
 it expects. Spaces around text do not count, and neither does the case of words. Times are in `times`.
+
+Durations and sizes have one rule. A number without a unit has the unit that the setting's name says, as in Kafka:
+``linger.ms``. Text may have a unit of its own, such as ``15m`` or ``64MiB``, and is converted exactly.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, SupportsFloat
+
+from msgspec import Struct
 
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = ["Parser", "boolean", "choice", "function", "identifier", "integer", "number", "path", "refusal", "text"]
+__all__ = [
+    "BYTES",
+    "KIBIBYTES",
+    "MILLISECONDS",
+    "MINUTES",
+    "Parser",
+    "Unit",
+    "boolean",
+    "choice",
+    "function",
+    "identifier",
+    "integer",
+    "number",
+    "path",
+    "refusal",
+    "text",
+]
 
 Parser = Callable[[str, Any], Any]
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_QUANTITY: Final = re.compile(r"([0-9]{1,19})\s*([A-Za-z]+)")
+
+
+class Unit(Struct, frozen=True):
+    """A unit that names of settings say. `lengths` are those of all words for units of its kind.
+
+    A length is in milliseconds or in bytes. `examples` are for errors.
+    """
+
+    name: str
+    length: int
+    lengths: Mapping[str, int]
+    examples: str
+
+    def count(self, quantity: str) -> int | None:
+        """Return how many of this unit a text such as ``15m`` means; None for other texts, and where that is not whole.
+
+        >>> MINUTES.count("2h"), MINUTES.count("90 s"), MINUTES.count("2")
+        (120, None, None)
+        """
+        found = _QUANTITY.fullmatch(str.strip(quantity))
+        length = self.lengths.get(found[2].lower()) if found else None
+        if found is None or length is None:
+            return None
+        count, rest = divmod(int(found[1]) * length, self.length)
+        return None if rest else count
+
+
+def _by_word(lengths: Mapping[str, int]) -> dict[str, int]:
+    return {word: length for words, length in lengths.items() for word in words.split()}
+
+
+_DURATIONS: Final = _by_word(
+    {
+        "ms millisecond milliseconds": 1,
+        "s sec secs second seconds": 1_000,
+        "m min mins minute minutes": 60_000,
+        "h hour hours": 3_600_000,
+        "d day days": 86_400_000,
+        "week weeks": 604_800_000,
+    }
+)
+# As Spark's byte strings: each unit has 1,024 of the one before it, whatever its spelling.
+_SIZES: Final = _by_word({"b": 1} | {f"{unit} {unit}b {unit}ib": 1_024**power for power, unit in enumerate("kmgt", 1)})
+
+MILLISECONDS: Final = Unit("milliseconds", 1, _DURATIONS, "500ms, 30s, 15m, 1h or 7d")
+MINUTES: Final = Unit("minutes", 60_000, _DURATIONS, "15m, 1h or 7d")
+BYTES: Final = Unit("bytes", 1, _SIZES, "512KiB, 64MiB or 1GiB")
+KIBIBYTES: Final = Unit("KiB", 1_024, _SIZES, "512KiB, 64MiB or 1GiB")
 
 
 def refusal(named: str, value: object, expected: str) -> ConfigurationError:
@@ -26,49 +96,54 @@ def refusal(named: str, value: object, expected: str) -> ConfigurationError:
     return ConfigurationError(f"{named} is {arguments.shown(value)}: expected {expected}")
 
 
-def integer(minimum: int, maximum: int) -> Parser:
-    """Return a parser of whole numbers from `minimum` to `maximum`, also written as text."""
-    expected = f"a whole number from {minimum} to {maximum}"
+def integer(minimum: int, maximum: int, unit: Unit | None = None) -> Parser:
+    """Return a parser of whole numbers from `minimum` to `maximum`, also written as text; of a unit if one is given."""
+    return _numbers("a whole number", _whole_number, minimum, maximum, unit)
 
-    def parse(named: str, value: Any) -> int:
-        parsed = _whole_number(named, value)
+
+def number(minimum: float, maximum: float, unit: Unit | None = None) -> Parser:
+    """Return a parser of numbers from `minimum` to `maximum`, also written as text; of a unit if one is given."""
+    return _numbers("a number", _number, minimum, maximum, unit)
+
+
+def _numbers(
+    kind: str, without_unit: Callable[[Any], float | None], minimum: float, maximum: float, unit: Unit | None
+) -> Parser:
+    bounds = f"from {minimum} to {maximum}"
+    expected = f"{kind} {bounds}" if unit is None else f"{kind} of {unit.name} {bounds}"
+    or_with_unit = "" if unit is None else f", or one with a unit, such as {unit.examples}"
+
+    def parse(named: str, value: Any) -> float:
+        parsed: float | None = unit.count(value) if unit is not None and isinstance(value, str) else None
+        if parsed is None:
+            parsed = without_unit(value)
         if parsed is None or not minimum <= parsed <= maximum:
-            raise refusal(named, value, expected)
+            raise refusal(named, value, expected + or_with_unit)
         return parsed
 
     parse.__doc__ = expected
     return parse
 
 
-def _whole_number(named: str, value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     if isinstance(value, str):
         digits = str.strip(value)
         return int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None
     try:
-        return arguments.integer(named, value)
+        return arguments.integer("value", value)
     except (TypeError, ValueError):
         return None
 
 
-def number(minimum: float, maximum: float) -> Parser:
-    """Return a parser of numbers from `minimum` to `maximum`, also written as text."""
-    expected = f"a number from {minimum:g} to {maximum:g}"
-
-    def parse(named: str, value: Any) -> float:
-        # Python reads more than this, such as 1_0, digits of other scripts, and the texts of bytes.
-        is_number = _NUMBER.fullmatch(str.strip(value)) if isinstance(value, str) else isinstance(value, SupportsFloat)
-        if not is_number or isinstance(value, bool):
-            raise refusal(named, value, expected)
-        try:
-            parsed = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise refusal(named, value, expected) from None
-        if not minimum <= parsed <= maximum:
-            raise refusal(named, value, expected)
-        return parsed
-
-    parse.__doc__ = expected
-    return parse
+def _number(value: Any) -> float | None:
+    # Python reads more than this, such as 1_0, digits of other scripts, and the texts of bytes.
+    is_number = _NUMBER.fullmatch(str.strip(value)) if isinstance(value, str) else isinstance(value, SupportsFloat)
+    if not is_number or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def boolean(named: str, value: Any) -> bool:

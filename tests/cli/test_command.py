@@ -11,10 +11,11 @@ import pytest
 
 import sparktxn
 from sparktxn.cli import output
-from sparktxn.cli.failures import WrongUsage, duration_ms, time_ms
+from sparktxn.cli.failures import WrongUsage, quantity, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.text import printable
 from sparktxn.cli.verbs import topics
+from sparktxn.config.values import MILLISECONDS
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.local import LocalStore
 from tests.cli.terminal import ok, txnlog
@@ -243,9 +244,9 @@ def test_times_and_durations_are_read_and_written() -> None:
     assert time_ms("--time", "1970-01-01T01:00:00+01:00", 0) == 0
     with pytest.raises(WrongUsage, match="--time is 'noon': expected milliseconds since 1970, a time such as"):
         time_ms("--time", "noon", 0)
-    with pytest.raises(WrongUsage, match="--every is '30', a duration without a unit: add one, as in 30s"):
-        duration_ms("--every", "30")
-    assert duration_ms("--every", "30 s") == 30_000
+    with pytest.raises(WrongUsage, match="--every is '30': expected a whole number with its unit, such as 500ms, 30s"):
+        quantity("--every", "30", MILLISECONDS)
+    assert quantity("--every", "30 s", MILLISECONDS) == 30_000
     assert printable("é\tß\n") == "é\\tß\\n"
 
 

@@ -86,7 +86,7 @@ def test_a_job_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (("--set", "vacuum.retention=1"), "vacuum.retention.ms"),
         (("--set", "rewrite.target.bytes=few"), "rewrite.target.bytes"),
-        (("--apply", "--every", "soon"), "--every is 'soon': expected a duration such as"),
+        (("--apply", "--every", "soon"), "--every is 'soon': expected a whole number with its unit, such as 500ms"),
         (("--every", "1h"), "--every without --apply"),
     ],
 )

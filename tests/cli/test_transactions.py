@@ -91,7 +91,11 @@ class TestTransactions:
         ("words", "code", "expected"),
         [
             (("list", "--state", "Ongong"), 2, "did you mean 'Ongoing'?"),
-            (("list", "--longer-than", "long"), 2, "--longer-than is 'long': expected a duration such as"),
+            (
+                ("list", "--longer-than", "long"),
+                2,
+                "--longer-than is 'long': expected a whole number with its unit, such as",
+            ),
             (("list", "--id", "("), 1, "is no regular expression"),
             (("describe", "absent"), 1, "txnlog transactions list shows"),
             (("abort", "-t", "orders", "-p", "0"), 2, "txnlog producers TOPIC shows both"),

@@ -216,6 +216,24 @@ class TestSettingsOfTheStore:
         assert words in error.str()
         assert self.shown(admin, STORE)[2]
 
+    def test_a_value_with_a_unit_is_kept_and_shown_as_the_number_that_kafka_has(self, admin: AdminClient) -> None:
+        given = {"retention.ms": "7d", "segment.bytes": "64 MiB", "segment.ms": "1h", "index.interval.bytes": "4k"}
+        admin.create_topics([NewTopic("units", 1, config=given)])["units"].result()
+        entry = ConfigEntry("table.history.ms", "2 weeks", incremental_operation=AlterConfigOpType.SET)
+        topic = ConfigResource("TOPIC", "units", incremental_configs=[entry])
+        admin.incremental_alter_configs([topic])[topic].result()
+        shown = admin.describe_configs([topic])[topic].result()
+        expected = ["604800000", "67108864", "3600000", "4096", "1209600000"]
+        assert [shown[name].value for name in (*given, "table.history.ms")] == expected
+        wrong = ConfigEntry("retention.ms", "7 sheep", incremental_operation=AlterConfigOpType.SET)
+        error = refused(
+            admin.incremental_alter_configs([ConfigResource("TOPIC", "units", incremental_configs=[wrong])])
+        )
+        assert error.str() == (
+            "setting 'retention.ms' is '7 sheep': expected a whole number of milliseconds from -1 to "
+            "9007199254740992, or one with a unit, such as 500ms, 30s, 15m, 1h or 7d"
+        )
+
     def test_a_resource_or_a_setting_that_is_given_twice_is_refused(self, admin: AdminClient) -> None:
         twice = on_store(REJECT, "true")
         for answers in (

@@ -411,6 +411,19 @@ def _(world: World) -> None:
         assert place.error == KafkaError._UNKNOWN_PARTITION
 
 
+@shows("durations and sizes are numbers")
+def _(world: World) -> None:
+    topic(world)
+    producer(
+        world, **{"linger.ms": "1s", "queue.buffering.max.kbytes": "64MiB", "transaction.timeout.ms": "1m"}
+    ).close()
+    consumer(world, **{"session.timeout.ms": "45 seconds", "fetch.max.bytes": "50m"}).close()
+    with pytest.raises(
+        ConfigurationError, match=r"'linger\.ms' is '1 sheep': expected a number of milliseconds from 0"
+    ):
+        producer(world, **{"linger.ms": "1 sheep"})
+
+
 @shows("most settings refuse `None`")
 def _(world: World) -> None:
     topic(world)

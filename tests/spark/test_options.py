@@ -73,7 +73,11 @@ READING = {"path": "/s", "subscribe": "a,b"}
         ),
         ({**READING, "alignment.timeout.ms": "5"}, READ_STREAM, "option 'alignment.timeout.ms' was removed"),
         ({**READING, "alignment.timeout.action": "lso"}, READ_STREAM, "'alignment.timeout.action' was removed"),
-        ({**READING, "maxtriggerdelay": "soon"}, READ_STREAM, "'maxTriggerDelay' is 'soon': expected a duration"),
+        (
+            {**READING, "maxtriggerdelay": "soon"},
+            READ_STREAM,
+            "'maxTriggerDelay' is 'soon': expected a whole number of milli",
+        ),
         ({**READING, "fetchoffset.numretries": "-1"}, READ, "'fetchOffset.numRetries' is '-1'"),
         (
             {**READING, "rowspertask": "5", "maxrecordsperpartition": "6"},

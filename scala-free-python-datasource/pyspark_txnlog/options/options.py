@@ -30,8 +30,8 @@ from pyspark_txnlog.options.option_values import (
     parse_topics,
 )
 from sparktxn import ConfigurationError, did_you_mean
-from sparktxn.config.times import parse_duration_ms, parse_time
-from sparktxn.config.values import boolean, choice, integer
+from sparktxn.config.times import parse_time
+from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, integer
 from sparktxn.store import PARTITION_COUNT_MAX
 from sparktxn.values import arguments
 
@@ -113,8 +113,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("endingOffsets", _BATCH, "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}, which names all partitions that are read.'),
     Option("maxOffsetsPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "About how many records a micro-batch takes (of an internal topic: log entries). In commit order it takes whole transactions, at least one.", _BATCH),
     Option("minOffsetsPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
-    Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
-    Option("maxBytesPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "About how many bytes of stored segments, which internal topics have not, a micro-batch takes. In commit order it takes whole transactions, at least one.", _BATCH),
+    Option("maxTriggerDelay", _STREAM, "15m", integer(0, arguments.INT64_MAX, MILLISECONDS), "How long `minOffsetsPerTrigger` may hold back a micro-batch. As in Spark, a number without a unit is milliseconds.", _BATCH),
+    Option("maxBytesPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX, BYTES), "About how many bytes of stored segments, which internal topics have not, a micro-batch takes. In commit order it takes whole transactions, at least one.", _BATCH),
     Option("minPartitions", _READS, None, integer(1, arguments.INT64_MAX), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
     Option("maxRecordsPerPartition", _READS, None, integer(1, arguments.INT64_MAX), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
@@ -130,8 +130,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("commitOffsetsOnCheckpoint", _STREAM, "false", boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
     Option("commitGroup", _STREAM_WRITES, None, parse_identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
     Option("fetchOffset.numRetries", _READS, "3", integer(0, arguments.INT64_MAX), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
-    Option("fetchOffset.retryIntervalMs", _READS, "10", integer(0, arguments.INT64_MAX), "Checked only, as fetchOffset.numRetries."),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, None, integer(0, arguments.INT64_MAX), "Checked only, as fetchOffset.numRetries."),
+    Option("fetchOffset.retryIntervalMs", _READS, "10", integer(0, arguments.INT64_MAX, MILLISECONDS), "Checked only, as fetchOffset.numRetries."),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, None, integer(0, arguments.INT64_MAX, MILLISECONDS), "Checked only, as fetchOffset.numRetries."),
     Option("startingEntry", _READS, None, integer(1, arguments.INT64_MAX), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
     Option("endingEntry", _BATCH, None, integer(1, arguments.INT64_MAX), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
     Option("asOfEntry", _BATCH, None, integer(0, arguments.INT64_MAX), "Read the store as it was after this log entry."),

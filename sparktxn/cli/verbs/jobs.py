@@ -12,10 +12,11 @@ import typer
 from sparktxn import maintenance
 from sparktxn.cli import completion
 from sparktxn.cli.address import settings_of
-from sparktxn.cli.failures import FAILED, WrongUsage, duration_ms
+from sparktxn.cli.failures import FAILED, WrongUsage, quantity
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, set_option, verb
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn.config.values import MILLISECONDS
 
 __all__ = ["app"]
 
@@ -28,7 +29,7 @@ app = typer.Typer()
     examples=[
         "txnlog maintain",
         "txnlog maintain --apply",
-        "txnlog maintain --apply --set vacuum.retention.ms=86400000",
+        "txnlog maintain --apply --set vacuum.retention.ms=1d",
     ],
 )
 def maintain(
@@ -47,7 +48,7 @@ def maintain(
     processes. A job that fails stops no other. The exit code is 1 if one has failed. With --every it goes on.
     """
     given = settings_of(settings)
-    pause_s = None if every is None else duration_ms("--every", every) / 1000
+    pause_s = None if every is None else quantity("--every", every, MILLISECONDS) / 1000
     if pause_s is not None and not apply:
         raise WrongUsage("--every without --apply would print the same again and again: add --apply")
     store = session.store()
@@ -108,7 +109,7 @@ def retention(
     examples=[
         "txnlog compact",
         "txnlog compact --apply",
-        "txnlog compact --set compact.dedupe.buffer.bytes=268435456 --apply",
+        "txnlog compact --set compact.dedupe.buffer.bytes=256MiB --apply",
     ],
 )
 def compact(
@@ -144,7 +145,7 @@ def compact(
     examples=[
         "txnlog rewrite",
         "txnlog rewrite orders trips --apply",
-        "txnlog rewrite orders --set rewrite.min.age.ms=3600000 --apply",
+        "txnlog rewrite orders --set rewrite.min.age.ms=1h --apply",
     ],
 )
 def rewrite(
@@ -178,7 +179,7 @@ def rewrite(
     examples=[
         "txnlog vacuum",
         "txnlog vacuum --apply",
-        "txnlog vacuum --set vacuum.retention.ms=86400000 --names",
+        "txnlog vacuum --set vacuum.retention.ms=1d --names",
     ],
 )
 def vacuum(
@@ -208,7 +209,7 @@ def vacuum(
     examples=[
         "txnlog sweep",
         "txnlog sweep --apply",
-        "txnlog sweep --set transactional.id.expiration.ms=86400000 --json",
+        "txnlog sweep --set transactional.id.expiration.ms=1d --json",
     ],
 )
 def sweep(

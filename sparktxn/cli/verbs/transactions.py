@@ -8,9 +8,10 @@ import typer
 
 from sparktxn.admin import AbortTransactionSpec, TransactionState
 from sparktxn.cli import completion
-from sparktxn.cli.failures import WrongUsage, duration_ms
+from sparktxn.cli.failures import WrongUsage, quantity
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, option, verb
+from sparktxn.config.values import MILLISECONDS
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
@@ -50,7 +51,7 @@ def list_transactions(
         .list_transactions(
             states=[_state(text) for text in state] if state else None,
             producer_ids=producer_id or None,
-            duration_filter_ms=-1 if longer_than is None else duration_ms("--longer-than", longer_than),
+            duration_filter_ms=-1 if longer_than is None else quantity("--longer-than", longer_than, MILLISECONDS),
             transactional_id_pattern=pattern,
             request_timeout=session.timeout_s,
         )
@@ -179,7 +180,7 @@ def find_hanging(
         .find_hanging_transactions(
             topic=topic,
             partition=partition,
-            max_transaction_timeout_ms=duration_ms("--longer-than", longer_than),
+            max_transaction_timeout_ms=quantity("--longer-than", longer_than, MILLISECONDS),
             request_timeout=session.timeout_s,
         )
         .result()

@@ -68,7 +68,7 @@ class RunJob(Change, frozen=True):
                 label="Settings",
                 kind="lines",
                 value=asked.entered("settings"),
-                help=f"One setting a line: name=value, such as vacuum.retention.ms=86400000. For {_LISTED} only.",
+                help=f"One setting a line: name=value, such as vacuum.retention.ms=1d. For {_LISTED} only.",
             ),
         ]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sparktxn.config.settings import Setting, setting, settings_of, values_by_field
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
-from sparktxn.config.values import function, integer, path, text
+from sparktxn.config.values import MILLISECONDS, function, integer, path, text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
@@ -137,7 +137,7 @@ class PolledSettings(ClientSettings):
     statistics_interval_s: float = setting(
         "statistics.interval.ms",
         0,
-        integer(0, 86_400_000),
+        integer(0, 86_400_000, MILLISECONDS),
         "How often stats_cb is called; 0 is never.",
         convert=_seconds,
     )

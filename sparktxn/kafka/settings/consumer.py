@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from sparktxn.config.settings import setting, settings_of
-from sparktxn.config.values import boolean, choice, function, identifier, integer, refusal, text
+from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, function, identifier, integer, refusal, text
 from sparktxn.kafka.settings.client import PolledSettings, none_if_empty
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
@@ -89,19 +89,19 @@ class ConsumerSettings(PolledSettings):
     session_timeout_ms: int = setting(
         "session.timeout.ms",
         45_000,
-        integer(100, 1_800_000),
+        integer(100, 1_800_000, MILLISECONDS),
         "How long a member may show no sign of life before the others take its partitions.",
     )
     heartbeat_interval_ms: int = setting(
         "heartbeat.interval.ms",
         15_000,
-        integer(10, 3_600_000),
+        integer(10, 3_600_000, MILLISECONDS),
         "How often a member shows that it lives; at most a third of session.timeout.ms is used.",
     )
     max_poll_interval_ms: int = setting(
         "max.poll.interval.ms",
         300_000,
-        integer(100, 86_400_000),
+        integer(100, 86_400_000, MILLISECONDS),
         "How long a member may go without a poll() before it leaves, and how long it may keep what it is to give up.",
     )
     read_committed: bool = setting(
@@ -125,7 +125,10 @@ class ConsumerSettings(PolledSettings):
         aliases=("auto.commit.enable",),
     )
     auto_commit_interval_ms: int = setting(
-        "auto.commit.interval.ms", 5_000, integer(0, 86_400_000), "How often offsets are committed on their own."
+        "auto.commit.interval.ms",
+        5_000,
+        integer(0, 86_400_000, MILLISECONDS),
+        "How often offsets are committed on their own.",
     )
     enable_auto_offset_store: bool = setting(
         "enable.auto.offset.store",
@@ -145,19 +148,19 @@ class ConsumerSettings(PolledSettings):
     fetch_wait_ms_max: int = setting(
         "fetch.wait.max.ms",
         500,
-        integer(0, 300_000),
+        integer(0, 300_000, MILLISECONDS),
         "How long an idle consumer waits, at most, between two polls of the log.",
     )
     fetch_bytes_max: int = setting(
         "fetch.max.bytes",
         52_428_800,
-        integer(0, 2_147_483_135),
+        integer(0, 2_147_483_135, BYTES),
         "How many bytes of decoded records are held at a time, at least one segment.",
     )
     partition_fetch_bytes_max: int = setting(
         "max.partition.fetch.bytes",
         1_048_576,
-        integer(1, 1_000_000_000),
+        integer(1, 1_000_000_000, BYTES),
         "How many bytes of one partition are handed out before it is another's turn, at least one record.",
         aliases=("fetch.message.max.bytes",),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparktxn.config.settings import setting, settings_of
-from sparktxn.config.values import boolean, choice, integer
+from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, integer
 from sparktxn.kafka.settings.client import ClientSettings
 from sparktxn.kafka.settings.producer import PARTITIONERS
 from sparktxn.state.limits import HALF_WAIT_MS_MAX
@@ -27,14 +27,14 @@ class HalfMessageSettings(ClientSettings):
     immunity_ms: int = setting(
         "transaction.timeout.ms",
         6_000,
-        integer(0, HALF_WAIT_MS_MAX),
+        integer(0, HALF_WAIT_MS_MAX, MILLISECONDS),
         "How long a half message is not checked after it was sent, unless it says so itself (CHECK_IMMUNITY_TIME_IN_SECONDS).",
         aliases=("transactionTimeOut",),
     )
     check_interval_ms: int = setting(
         "transaction.check.interval.ms",
         30_000,
-        integer(1, HALF_WAIT_MS_MAX),
+        integer(1, HALF_WAIT_MS_MAX, MILLISECONDS),
         "How long after a check a half message that is still pending is checked again.",
         aliases=("transactionCheckInterval",),
     )
@@ -48,14 +48,14 @@ class HalfMessageSettings(ClientSettings):
     check_poll_s: float = setting(
         "transaction.check.poll.ms",
         1_500,
-        integer(1, 3_600_000),
+        integer(1, 3_600_000, MILLISECONDS),
         "How often a started producer reads the log for half messages whose checks are due.",
         convert=_seconds,
     )
     send_timeout_s: float = setting(
         "send.message.timeout.ms",
         30_000,
-        integer(1, 2**31 - 1),
+        integer(1, 2**31 - 1, MILLISECONDS),
         "How long a send or a settlement may take where the call is given no time-out.",
         aliases=("sendMsgTimeout",),
         convert=_seconds,
@@ -69,7 +69,7 @@ class HalfMessageSettings(ClientSettings):
     message_bytes_max: int = setting(
         "max.message.size",
         4_194_304,
-        integer(1, 1_000_000_000),
+        integer(1, 1_000_000_000, BYTES),
         "The largest body of a message; the topic's max.message.bytes counts too.",
         aliases=("maxMessageSize",),
     )

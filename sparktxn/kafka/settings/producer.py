@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from sparktxn.config.settings import setting, settings_of
-from sparktxn.config.values import boolean, choice, function, identifier, integer, number, text
+from sparktxn.config.values import (
+    BYTES,
+    KIBIBYTES,
+    MILLISECONDS,
+    boolean,
+    choice,
+    function,
+    identifier,
+    integer,
+    number,
+    text,
+)
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.settings.client import PolledSettings, none_if_empty
 
@@ -65,7 +76,7 @@ class ProducerSettings(PolledSettings):
     transaction_timeout_ms: int = setting(
         "transaction.timeout.ms",
         60_000,
-        integer(1_000, _INT_MAX),
+        integer(1_000, _INT_MAX, MILLISECONDS),
         "How long a transaction may stay open once it has published.",
     )
     publish_on_flush: bool = setting(
@@ -104,7 +115,7 @@ class ProducerSettings(PolledSettings):
     linger_s: float = setting(
         "linger.ms",
         5,
-        number(0, 900_000),
+        number(0, 900_000, MILLISECONDS),
         "How long the sender waits for more records, outside transactions.",
         aliases=("queue.buffering.max.ms",),
         convert=_seconds,
@@ -118,7 +129,7 @@ class ProducerSettings(PolledSettings):
     batch_bytes_max: int = setting(
         "batch.size",
         1_000_000,
-        integer(1, _INT_MAX),
+        integer(1, _INT_MAX, BYTES),
         "The sender does not wait for more bytes than this, outside transactions.",
     )
     compression_type: str = setting(
@@ -138,17 +149,20 @@ class ProducerSettings(PolledSettings):
     queue_bytes_max: int = setting(
         "queue.buffering.max.kbytes",
         1_048_576,
-        integer(1, _INT_MAX),
+        integer(1, _INT_MAX, KIBIBYTES),
         "How many KiB of records may wait before produce() raises BufferError.",
         convert=_bytes,
     )
     message_bytes_max: int = setting(
-        "message.max.bytes", 1_000_000, integer(1_000, 1_000_000_000), "The largest record: key, value and headers."
+        "message.max.bytes",
+        1_000_000,
+        integer(1_000, 1_000_000_000, BYTES),
+        "The largest record: key, value and headers.",
     )
     delivery_timeout_s: float = setting(
         "delivery.timeout.ms",
         300_000,
-        integer(0, _INT_MAX),
+        integer(0, _INT_MAX, MILLISECONDS),
         "How long a record may wait to be stored; a transactional producer uses at most transaction.timeout.ms.",
         aliases=("message.timeout.ms",),
         convert=_unlimited_seconds,
