@@ -13,9 +13,9 @@ STORE = "s3://bucket/shop"
 with DAG("txnlog_maintain", schedule="17 * * * *", start_date=datetime(2026, 1, 1), catchup=False, max_active_runs=1):
     BashOperator(
         task_id="maintain",
-        bash_command=f"txnlog maintain --store {STORE} --apply --timeout 3000",
+        bash_command=f"txnlog maintain --store {STORE} --apply --timeout 50m",
         execution_timeout=timedelta(minutes=55),
     )
 
 with DAG("txnlog_verify", schedule="43 4 * * 0", start_date=datetime(2026, 1, 1), catchup=False, max_active_runs=1):
-    BashOperator(task_id="verify", bash_command=f"txnlog verify --store {STORE} --timeout 36000")
+    BashOperator(task_id="verify", bash_command=f"txnlog verify --store {STORE} --timeout 10h")

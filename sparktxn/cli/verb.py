@@ -26,8 +26,10 @@ from rich.markup import escape
 
 import sparktxn
 from sparktxn.cli import completion
+from sparktxn.cli.failures import quantity
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 from sparktxn.config.settings import Setting
+from sparktxn.config.values import MILLISECONDS
 
 __all__ = [
     "EXAMPLES",
@@ -111,12 +113,11 @@ _Profile = Annotated[
     ),
 ]
 _Timeout = Annotated[
-    float | None,
+    str | None,
     option(
         "--timeout",
-        metavar="SECONDS",
-        min=0.001,
-        help=f"How long the store may take. Default: {TIMEOUT_S:g}; jobs have no limit.",
+        metavar="DURATION",
+        help=f"How long the store may take, such as 500ms or 2m. Default: {TIMEOUT_S:g}s; jobs have no limit.",
         panel=_SHARED,
     ),
 ]
@@ -160,7 +161,7 @@ def _shared(
         option=tuple(option or ()),
         config=tuple(config or ()),
         profile=profile,
-        timeout_s=timeout,
+        timeout_s=None if timeout is None else quantity("--timeout", timeout, MILLISECONDS, 1) / 1000,
         json=json,
     )
 

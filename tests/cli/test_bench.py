@@ -12,7 +12,7 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store.registry import objects_of
 from tests.cli.terminal import ok, txnlog
 
-SHORT = ("bench", "--seconds", "0.2", "--megabytes", "8")
+SHORT = ("bench", "--duration", "200ms", "--size", "8MB")
 
 
 def test_it_prints_figures_and_leaves_nothing(folder: Path) -> None:

@@ -80,7 +80,15 @@ WRONG = [
     (("topics", "list", "--store", "absent"), 1, "txnlog topics create NAME"),
     (("topics", "list", "--store", "nofs://x/y"), 2, "nofs"),
     (("topics", "list", "--store", "s3://user:pass@b/x"), 2, "storage.* settings"),
-    (("topics", "list", "--timeout", "soon"), 2, "see txnlog topics list --help"),
+    (
+        ("topics", "list", "--timeout", "soon"),
+        2,
+        "--timeout is 'soon': expected a whole number with its unit, such as 500ms, 30s",
+    ),
+    (("topics", "list", "--timeout", "5"), 2, "--timeout is '5': expected a whole number with its unit, such as"),
+    (("topics", "list", "--timeout", "0s"), 2, "--timeout is '0s': expected 1 to 9007199254740992 milliseconds"),
+    (("gateway", "--linger", "1m"), 2, "--linger is '1m': expected 0 to 10000 milliseconds"),
+    (("bench", "--size", "64"), 2, "--size is '64': expected a whole number with its unit, such as 512KiB, 64MiB"),
     (("topics", "list", "--frob"), 2, "--frob"),
     (("topics", "lst"), 2, "Did you mean 'list'?: see txnlog topics --help"),
     (("tpics",), 2, "Did you mean 'topics'?: see txnlog --help"),
@@ -214,7 +222,7 @@ def test_secrets_are_never_printed(folder: Path, words: tuple[str, ...]) -> None
     profiles(
         folder, f'[secret]\nstore="/nowhere"\n"storage.secret" = "{SECRET}"\n[broken]\nstorage.secret="{SECRET}"\n'
     )
-    done = txnlog("topics", "list", *words, "--debug", "--timeout", "5")
+    done = txnlog("topics", "list", *words, "--debug", "--timeout", "5s")
     assert done.code in (1, 2)
     assert SECRET not in done.text + done.err
 

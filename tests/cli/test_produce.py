@@ -98,7 +98,7 @@ def test_a_record_that_is_not_stored_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_records_that_are_still_waiting_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Producer, "flush", lambda *_: 3)
-    done = txnlog("produce", "-t", "orders", "--timeout", "5", stdin=b"1\n")
+    done = txnlog("produce", "-t", "orders", "--timeout", "5s", stdin=b"1\n")
     assert done.code == 1
     assert done.err == "txnlog: 3 records not stored within 5 s: write them again, or use --timeout\n"
 

@@ -74,7 +74,7 @@ def test_requests_wait_unread_until_there_is_memory_for_them(tmp_path: Path) -> 
 
 def test_the_options_set_the_limits(tmp_path: Path) -> None:
     store = new_store(tmp_path)
-    options = ("--no-create-topics", "--partitions", "3", "--max-connections", "2", "--linger-ms", "0")
+    options = ("--no-create-topics", "--partitions", "3", "--max-connections", "2", "--linger", "0ms")
     with gateway(store, *options) as found, Wire(found.address) as wire:
         asked = {"topics": [{"name": "missing"}], "allow_auto_topic_creation": True}
         (topic,) = wire.ask("metadata", 4, **asked).topics

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Final
 import pyarrow as pa
 import typer
 
+from sparktxn.cli.failures import quantity
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
+from sparktxn.config.values import BYTES, MILLISECONDS
 from sparktxn.objectstore.uri import FILE, MEMORY, parse_uri
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, RandomIds, SystemClock
@@ -31,22 +33,26 @@ _ROWS: Final = 8_192
 _WRITERS: Final = 8
 _MB: Final = 1_000_000
 
-_Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="How long each kind of commit is measured.")]
-_Megabytes = Annotated[int, typer.Option("--megabytes", min=1, help="How much is uploaded, and read back.")]
+_Duration = Annotated[
+    str, typer.Option("--duration", metavar="DURATION", help="How long each kind of commit is measured.")
+]
+_Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="How much is uploaded, and read back.")]
 
 
-@verb(app, "bench", examples=["txnlog bench --seconds 0.5 --megabytes 8", "txnlog bench --megabytes 2 --json"])
-def bench(session: Session, seconds: _Seconds = 5.0, megabytes: _Megabytes = 64) -> None:
+@verb(app, "bench", examples=["txnlog bench --duration 500ms --size 8MiB", "txnlog bench --size 2MiB --json"])
+def bench(session: Session, duration: _Duration = "5s", size: _Size = "64MiB") -> None:
     """Measure commits per second, their latency, and megabytes per second of uploads and reads.
 
     It makes a store of its own, and deletes it in the end. Its address is that of yours, with "-bench-" and a random
     name behind it. The credentials must be allowed to write and delete there. Your store need not exist.
     """
+    seconds = quantity("--duration", duration, MILLISECONDS, 100) / 1000
+    size_bytes = quantity("--size", size, BYTES, 1)
     own = _own_address(session.address.store)
     options = dict(session.store_settings())
     with session.out.progress("bench: creating a store …") as shown:
         try:
-            session.out.rows(_measured(own, options, seconds, megabytes, shown), none="")
+            session.out.rows(_measured(own, options, seconds, size_bytes, shown), none="")
         finally:
             shown(f"bench: deleting {own} …")
             _delete(own, options)
@@ -60,7 +66,7 @@ def _own_address(store: str) -> str:
 
 
 def _measured(
-    uri: str, options: Mapping[str, Any], seconds: float, megabytes: int, shown: Callable[[str], None]
+    uri: str, options: Mapping[str, Any], seconds: float, size_bytes: int, shown: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     clock = SystemClock()
     with Store.open(uri, options=options, create=True) as store:
@@ -69,7 +75,7 @@ def _measured(
             shown(f"bench: committing, {writers} writers …")
             yield _commits(uri, options, writers, seconds, clock)
         shown("bench: uploading …")
-        yield _upload(uri, options, megabytes * _MB, clock)
+        yield _upload(uri, options, size_bytes, clock)
         shown("bench: reading …")
         yield _read(store, clock)
 

@@ -31,7 +31,7 @@ def exporter(
     one exists, else they begin with txnlog_.
 
     There is no authentication: whatever reaches the address reads the names of topics, groups and transactional ids.
-    --timeout is how long the store may take for a scrape. Default: 10.
+    --timeout is how long the store may take for a scrape. Default: 10s.
     """
     serve = server_of("sparktxn.exporter.scraping", "the exporter", "metrics")
     store = session.store()

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from sparktxn.cli.failures import quantity
 from sparktxn.cli.servers import server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
+from sparktxn.config.values import MILLISECONDS
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import AccessOptions
 from sparktxn.gateway.security.users import user_lines
@@ -33,8 +35,8 @@ _CreateTopics = Annotated[
     bool, typer.Option("--create-topics/--no-create-topics", help="Create a topic that a client asks for.")
 ]
 _Partitions = Annotated[int, typer.Option("--partitions", min=1, help="How many partitions such a topic gets.")]
-_LingerMs = Annotated[
-    int, typer.Option("--linger-ms", min=0, max=10000, help="How far entries with records are apart, at least.")
+_Linger = Annotated[
+    str, typer.Option("--linger", metavar="DURATION", help="How far entries with records are apart, at least.")
 ]
 _StoreTransactions = Annotated[
     bool,
@@ -81,7 +83,7 @@ def gateway(
     peers: _Peers = None,
     create_topics: _CreateTopics = True,
     partitions: _Partitions = 1,
-    linger_ms: _LingerMs = 5,
+    linger: _Linger = "5ms",
     store_transactions: _StoreTransactions = False,
     max_connections: _MaxConnections = 10000,
     sasl_users: _SaslUsers = None,
@@ -119,7 +121,7 @@ def gateway(
         allows_plaintext=allow_plaintext,
     )
     settings = GatewaySettings(
-        linger_ms=linger_ms,
+        linger_ms=quantity("--linger", linger, MILLISECONDS, 0, 10_000),
         stores_transactions=store_transactions,
         creates_topics=create_topics,
         partition_count=partitions,

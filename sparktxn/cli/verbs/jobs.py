@@ -38,7 +38,8 @@ def maintain(
         list[str] | None, set_option("any job", SWEEP_SETTINGS, COMPACT_SETTINGS, REWRITE_SETTINGS, VACUUM_SETTINGS)
     ] = None,
     every: Annotated[
-        str | None, option("--every", metavar="TIME", help="Again after so long, such as 30m or 1h, until it is ended.")
+        str | None,
+        option("--every", metavar="DURATION", help="Again after so long, such as 30m or 1h, until it is ended."),
     ] = None,
     apply: Apply = False,
 ) -> None:
