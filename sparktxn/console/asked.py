@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from sparktxn.config.times import absolute_ms, parse_time
+from sparktxn.config.values import Parser, integer
 from sparktxn.errors import ConfigurationError
 from sparktxn.values.counted import counted
 
@@ -78,12 +80,7 @@ class Asked:
     def number(self, name: str, default: int | None = None, *, least: int = 0, most: int = _INT64_MAX) -> int | None:
         """Return a whole number from `least` to `most`; `default` if it is not given."""
         value = self._given.get(name)
-        if value is None:
-            return default
-        digits = value.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(value) <= most):
-            raise WrongRequest(f"{name} is {value[:40]!r}: expected a whole number from {least} to {most}")
-        return int(value)
+        return default if value is None else int(_parsed(integer(least, most), name, value))
 
     def count(self, name: str, default: int, *, most: int) -> int:
         """Return how many rows a page has."""
@@ -96,10 +93,7 @@ class Asked:
         value = self._given.get(name)
         if value is None:
             return None
-        try:
-            return absolute_ms(parse_time(name, value[:_TEXT_MAX], UTC), now_ms)
-        except ConfigurationError as error:
-            raise WrongRequest(str(error)) from None
+        return absolute_ms(_parsed(partial(parse_time, zone=UTC), name, value[:_TEXT_MAX]), now_ms)
 
     def choice(self, name: str, allowed: Collection[Word], default: Word) -> Word:
         """Return one of some words."""
@@ -120,3 +114,10 @@ class Asked:
     def has(self, name: str) -> bool:
         """Return whether a parameter is given."""
         return name in self._given
+
+
+def _parsed(parse: Parser, name: str, value: str) -> Any:
+    try:
+        return parse(name, value)
+    except ConfigurationError as error:
+        raise WrongRequest(str(error)) from None

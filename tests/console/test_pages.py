@@ -366,6 +366,8 @@ def test_pages_are_asked_for_at_once_while_a_producer_commits() -> None:
         assert {code for one in asked for code in one.result()} == {200}
     assert len(console.data("/transactions?count=500")["transactions"]) == 30
     assert len(console.data("/topics/t/records?count=100")["records"]) == 30
+    # A number is read as that of a setting: spaces around it do not count.
+    assert len(console.data("/topics/t/records?count=%20100%20")["records"]) == 30
     world.close()
 
 
