@@ -115,20 +115,20 @@ def run_driver(folder: str, use: str, batches: int = BATCHES) -> tuple[Any, floa
     """Return what a driver of its own prints, and the largest peak of a Python process in megabytes."""
     megabytes = 0.0
     # Spark prints more than a pipe holds, and so do the times of thousands of micro-batches.
-    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as told:
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as errors:
         driver = subprocess.Popen(
             [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(batches)],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             stdout=printed,
-            stderr=told,
+            stderr=errors,
         )
         while driver.poll() is None:
             megabytes = max([megabytes, *map(_peak_megabytes, _python_processes(driver.pid))])
             time.sleep(0.1)
         printed.seek(0)
-        told.seek(0)
+        errors.seek(0)
         if driver.returncode:
-            raise RuntimeError(told.read())
+            raise RuntimeError(errors.read())
         return json.loads(printed.read().splitlines()[-1]), megabytes
 
 

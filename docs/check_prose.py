@@ -53,7 +53,8 @@ THIRD_PERSON = r"(?!(?:Pass|Process|Discuss|Focus|Access|Express|Address|Progres
 NOT_IMPERATIVE = re.compile(rf"(?:{NOUN_PHRASE}|{THIRD_PERSON})\b")
 PROPERTIES = ("property", "cached_property", "setter")
 DIALECT = re.compile(
-    r"looks?|looked|looking|told|tells|telling|besides?|mends?|mended|goodbye|stands?|standing|stood|house|errands?|company"
+    r"looks?|looked|looking|told|untold|tells|telling|besides?|mends?|mended|mending|goodbye"
+    r"|stands?|standing|stood|house|errands?|company"
 )
 NOT_PROSE = re.compile(r"`[^`]*`|\]\([^)\s]*\)|https?://\S+|<!--.*?-->|<a id=[^>]*>", re.DOTALL)
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+|^\s*\w+:\s*$", re.MULTILINE)
@@ -135,9 +136,13 @@ def findings_in_definitions(text: str, may_be_fragment: bool) -> Iterator[tuple[
                 pass
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 pass
+            case ast.ExceptHandler(name=name) | ast.alias(asname=name) | ast.keyword(arg=name):
+                pass
+            case ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
+                pass
             case _:
                 continue
-        for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name):
+        for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name or ""):
             if DIALECT.fullmatch(word.lower()):
                 yield node.lineno, f"{name!r}: a name without {word.lower()!r}"
 

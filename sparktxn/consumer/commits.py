@@ -76,7 +76,7 @@ class Commits:
         self._given_up = False
         self._asked: deque[_Commit] = deque()
         self._under_way: deque[_Commit] = deque()
-        self._untold: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
+        self._unreported: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self.due_at_s = float("inf")
         self.held = False
         """True while a transaction's block is open: what it has read is committed with it, or not at all."""
@@ -111,7 +111,7 @@ class Commits:
         """Begin to commit `offsets`; `collect` reports the outcome."""
         valid = _valid(offsets)
         if not valid:
-            self._untold.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
+            self._unreported.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
             return
         self._begin(_Commit(valid, self._offsets.speech(valid)))
 
@@ -189,8 +189,8 @@ class Commits:
         """Call the user's `on_commit` for all commits that have ended."""
         while self._under_way and self._under_way[0].ended.is_set():
             self._settle(self._under_way.popleft())
-        while self._untold:
-            error, offsets = self._untold.popleft()
+        while self._unreported:
+            error, offsets = self._unreported.popleft()
             if self._settings.on_commit is not None:
                 with self._turns.calls_back():
                     self._settings.on_commit(error, offsets)
@@ -246,13 +246,13 @@ class Commits:
             # Whether a release or a leave has landed, the group's state shows.
             log_event("group_command_failed", group_id=self._settings.group_id, error=error)
             return
-        self._untold.append((error.error, commit.offsets))
+        self._unreported.append((error.error, commit.offsets))
         if self._settings.on_commit is None:
             log_event("offset_commit_failed", group_id=self._settings.group_id, error=error)
 
     def _committed(self, offsets: list[TopicPartition]) -> None:
         self._note(offsets)
-        self._untold.append((None, offsets))
+        self._unreported.append((None, offsets))
 
     def _note(self, offsets: list[TopicPartition]) -> None:
         for partition in offsets:

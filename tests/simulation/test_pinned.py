@@ -42,12 +42,12 @@ def test_a_producer_whose_outcome_nobody_can_tell_is_not_told_to_call_again(stag
         producer.init_transactions()
         producer.begin_transaction()
         producer.produce("left", "value")
-        with pytest.raises(KafkaException) as told:
+        with pytest.raises(KafkaException) as raised:
             producer.commit_transaction(1e9)
         with pytest.raises(KafkaException) as again:
             producer.commit_transaction(1e9)
         assert again.value.error.fatal()
-        return told.value
+        return raised.value
 
     writer = stage.act("writer", program)
     # The producer's own init takes the next slot, and its commit the one after.

@@ -48,13 +48,20 @@ FOUND += [
     )
 ]
 FOUND += [
-    ("sparktxn/a.py", text, [(1, f"{name!r}: a name without {word!r}")])
+    ("sparktxn/a.py", text, [(1 + text.startswith(("try", "match")), f"{name!r}: a name without {word!r}")])
     for text, name, word in (
         ("def look_again(): ...\n", "look_again", "look"),
         ("class ToldEnds: ...\n", "ToldEnds", "told"),
         ("_LOOK_S = 1\n", "_LOOK_S", "look"),
         ("self.eof_told_at = 1\n", "eof_told_at", "told"),
         ("f = lambda beside: 1\n", "beside", "beside"),
+        ("try: ...\nexcept E as told: ...\n", "told", "told"),
+        ("import ast as stand\n", "stand", "stand"),
+        ("from ast import parse as looks\n", "looks", "looks"),
+        ("match x:\n    case [*stood]: ...\n", "stood", "stood"),
+        ("match x:\n    case {1: 2, **house}: ...\n", "house", "house"),
+        ("match x:\n    case int() as mending: ...\n", "mending", "mending"),
+        ("f(looked_at=1)\n", "looked_at", "looked"),
     )
 ]
 FOUND.append(("sparktxn/log/look/a.py", "x = 1\n", [(1, "'sparktxn/log/look/a.py': a name without 'look'")]))
