@@ -1,7 +1,7 @@
 """Check the prose of documents, docstrings, comments and messages: plain words, short sentences, short lines.
 
-In the product also that docstrings of functions begin with an imperative, and that names, of files too, are of plain
-words.
+In the product also that docstrings of functions begin with a verb in the imperative, and that names, of files too,
+are of plain words.
 
 `make check` runs this file over the repository; `python docs/check_prose.py FILE…` checks some files. Each finding is
 printed as `file:line: what is wrong, and what to write`. Code in Markdown, and names between backquotes, are not prose.
@@ -48,9 +48,9 @@ WORDS = {
 }
 BANNED = [(re.compile(rf"\b(?:{word})\b", re.IGNORECASE), plain) for word, plain in WORDS.items()]
 BANNED.append((re.compile(r"(?:^|[.;:(] )(Who|who) (?![^.;]*\?)"), ACTOR))
-NOUN_PHRASE = r"The|An?|This|These|What|Whether|How|Where|When|While|True|False|None|All|One|Each|Every|Always|Nothing"
-THIRD_PERSON = r"(?!(?:Pass|Process|Discuss|Focus|Access|Express|Address|Progress|Compress|Bypass)\b)[A-Z][a-z]+s"
-NOT_IMPERATIVE = re.compile(rf"(?:{NOUN_PHRASE}|{THIRD_PERSON})\b")
+VERBS = set((ROOT / "docs" / "docstring_verbs.txt").read_text().split())
+"""Verbs in the imperative, with which docstrings begin. A noun of the same form is followed by "of"."""
+FIRST_WORD = re.compile(r"[\w'-]+(?: of\b)?|\S+")
 PROPERTIES = ("property", "cached_property", "setter")
 DIALECT = re.compile(
     r"looks?|looked|looking|told|untold|tells|telling|besides?|mends?|mended|mending|goodbye"
@@ -119,7 +119,7 @@ def prose_of_python(text: str, has_messages: bool) -> Iterator[Prose]:
 
 
 def findings_in_definitions(text: str, may_be_fragment: bool) -> Iterator[tuple[int, str]]:
-    """Yield (line, finding) for docstrings of functions that begin with no imperative, and names in dialect.
+    """Yield (line, finding) for docstrings of functions that begin with none of `VERBS`, and names in dialect.
 
     With `may_be_fragment` a docstring without a full stop is part of an error's text, and may begin with any word.
     """
@@ -128,9 +128,12 @@ def findings_in_definitions(text: str, may_be_fragment: bool) -> Iterator[tuple[
             docstring = ast.get_docstring(node) or ""
             decorators = {ast.unparse(each).split("(")[0].rpartition(".")[2] for each in node.decorator_list}
             is_fragment = may_be_fragment and not docstring.endswith(".")
-            first = NOT_IMPERATIVE.match(docstring)
-            if first and not decorators & {*PROPERTIES} and not is_fragment:
-                yield node.lineno, f"{first[0]!r}: begin the docstring with a verb in the imperative"
+            first = FIRST_WORD.match(docstring)
+            if first and first[0] not in VERBS and not decorators & {*PROPERTIES} and not is_fragment:
+                yield (
+                    node.lineno,
+                    f"{first[0]!r}: begin the docstring with a verb; add it to docs/docstring_verbs.txt if it is one",
+                )
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 pass

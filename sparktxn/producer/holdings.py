@@ -82,7 +82,7 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Warn of all records that wait: the threads that would have stored them have ended."""
+    """Warn about all records that wait: the threads that would have stored them have ended."""
     for producer in list(_producers):
         holdings, producer._holdings = producer._holdings, None
         if holdings is not None:

@@ -66,7 +66,7 @@ def newest_head(
 
 
 def check_heads(objects: ObjectStore, horizon: int, at_most: int | None = None) -> None:
-    """Look for the damage by which no head up to entry `at_most` is usable: what is lost by it has not expired.
+    """Find the damage by which no head up to entry `at_most` is usable: what is lost by it has not expired.
 
     There is a usable head of the entry `horizon` as long as the horizon is there.
 
