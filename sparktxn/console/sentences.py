@@ -9,6 +9,7 @@ from typing import Any, Final
 from sparktxn.console.shown import duration, number, size
 from sparktxn.format import commands as c
 from sparktxn.values.counted import counted
+from sparktxn.values.fieldtypes import TopicIdPartition
 
 __all__ = ["sentence", "sentences"]
 
@@ -54,7 +55,7 @@ def _place(names: Names, topic_id: int, partition: int) -> str:
     return f"{_topic(names, topic_id)}-{partition}"
 
 
-def _places(names: Names, places: Iterable[tuple[int, int]]) -> str:
+def _places(names: Names, places: Iterable[TopicIdPartition]) -> str:
     return _listed([_place(names, *place) for place in places])
 
 

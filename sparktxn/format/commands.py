@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
+from sparktxn.values.fieldtypes import StoredTopicIdPartition
 from sparktxn.values.groupstructs import OffsetToCommit
 from sparktxn.values.structs import Compaction, HalfSegment, Int64, ManifestRef
 from sparktxn.values.tablestructs import TableToPublish
@@ -160,7 +161,7 @@ class AddPartitionsToTxn(_Travelling, frozen=True, tag="add_partitions_to_txn"):
     producer_id: Int64
     producer_epoch: Int64
     transaction: Int64
-    partitions: tuple[tuple[Int64, Int64], ...]
+    partitions: tuple[StoredTopicIdPartition, ...]
 
 
 class AddOffsetsToTxn(_Travelling, frozen=True, tag="add_offsets_to_txn"):
@@ -302,7 +303,7 @@ class ExpireOffsets(_Base, frozen=True, tag="expire_offsets"):
     """
 
     group_id: str
-    partitions: tuple[tuple[Int64, Int64], ...] = ()
+    partitions: tuple[StoredTopicIdPartition, ...] = ()
     idle: tuple[tuple[Int64, Int64, Int64], ...] = ()
     empty_entry: Int64 = 0
 
@@ -387,7 +388,7 @@ class ReleasePartitions(_Travelling, frozen=True, tag="release_partitions"):
     member_id: str
     member_epoch: Int64
     changed_entry: Int64
-    partitions: tuple[tuple[Int64, Int64], ...]
+    partitions: tuple[StoredTopicIdPartition, ...]
 
 
 class LeaveGroup(_Travelling, frozen=True, tag="leave_group"):

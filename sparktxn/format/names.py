@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode
+from sparktxn.values.fieldtypes import TopicIdPartition
 
 __all__ = [
     "APPENDS",
@@ -251,7 +252,7 @@ def parse_partition_object(name: str) -> tuple[int, int, str] | None:
     return (int(match[1]), int(match[2]), match[3]) if match else None
 
 
-def parse_partition_folder(folder: str) -> tuple[int, int] | None:
+def parse_partition_folder(folder: str) -> TopicIdPartition | None:
     """Return the (topic id, partition) of a partition's folder; None if it is built otherwise."""
     found = parse_partition_object(folder + "x") if len(folder) <= _NAME_LENGTH_MAX else None
     return found[:2] if found is not None and found[2] == "x" else None

@@ -48,7 +48,7 @@ class SharedCommits:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._pending = PendingCommit(log)
-        self._own: tuple[int, list[tuple[int, int]]] | None = None
+        self._own: tuple[int, list[TopicIdPartition]] | None = None
 
     def let_go(self) -> None:
         """Give up what is under way: this process puts it no more."""

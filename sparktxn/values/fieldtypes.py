@@ -16,6 +16,7 @@ __all__ = [
     "SealedFolder",
     "SegmentFile",
     "StateKey",
+    "StoredTopicIdPartition",
     "TopicIdPartition",
     "TopicNameText",
     "TopicPartitionKey",
@@ -42,6 +43,9 @@ TopicPartitionKey = tuple[str, int]
 
 TopicIdPartition = tuple[int, int]
 """A partition by its topic's id, which no other topic gets (kafka TopicIdPartition)."""
+
+StoredTopicIdPartition = tuple[Int64, Int64]
+"""A `TopicIdPartition` in a stored object: decoding refuses what `Int64` cannot hold."""
 
 Columns = tuple[tuple[str, str, bool], ...]
 """Declared columns: name, type, and whether null is allowed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from sparktxn.values.fieldtypes import Int64, Natural, Positive, StateKey, TopicNameText
+from sparktxn.values.fieldtypes import Int64, Natural, Positive, StateKey, StoredTopicIdPartition, TopicNameText
 
 __all__ = ["EmptyGroup", "GroupState", "HeldPartition", "MemberState", "OffsetToCommit", "SubscribedTopic"]
 
@@ -65,7 +65,7 @@ class MemberState(Struct, frozen=True, gc=False, tag="member", forbid_unknown_fi
     classic: bool
     member_epoch: Natural
     left: bool = False
-    target: tuple[tuple[Int64, Int64], ...] = ()
+    target: tuple[StoredTopicIdPartition, ...] = ()
     assigned: tuple[HeldPartition, ...] = ()
     revoking: tuple[HeldPartition, ...] = ()
     last_entry: Natural = 0

@@ -20,6 +20,7 @@ from sparktxn.values.fieldtypes import (
     SealedFolder,
     SegmentFile,
     StateKey,
+    StoredTopicIdPartition,
     TopicNameText,
 )
 from sparktxn.values.groupstructs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
@@ -317,7 +318,7 @@ class TransactionState(Struct, frozen=True, gc=False, tag="transaction", forbid_
     status: TransactionStatus
     transaction: NaturalOrNone
     committed: bool
-    partitions: tuple[tuple[Int64, Int64], ...] = ()
+    partitions: tuple[StoredTopicIdPartition, ...] = ()
     offsets: tuple[tuple[str, Int64, Int64], ...] = ()
     start_timestamp_ms: Int64 = -1
     last_update_timestamp_ms: Int64 = -1

@@ -19,6 +19,7 @@ from msgspec import Struct
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted
 from sparktxn.errors import ConfigurationError, ErrorCode
+from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
@@ -28,7 +29,6 @@ from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_newest, run_compact_task
 from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
 from sparktxn.maintenance.rewriting.rewritecommand import (
-    Place,
     carried_out,
     foreseen,
     in_attempts,
@@ -209,10 +209,11 @@ def _commands(log: Log, done: CompactedFiles) -> list[Rewrite]:
 
     A tombstone must not be removed without the older records of its key. So all ranges are replaced together.
     """
-    place = Place(done.topic, done.topic_id, done.partition)
+    where = (done.topic_id, done.partition)
+    folder = names.partition_folder(done.topic, *where)
     runs = [done.segments[at : at + _SEGMENTS_PER_RUN] for at in range(0, len(done.segments), _SEGMENTS_PER_RUN)]
     starts = [done.base_offset, *(run[0].base_offset for run in runs[1:]), done.compaction.end_offset]
     return [
-        replacement(log, place, (start, end), run, done.planned_entry, done.compaction)
+        replacement(log, folder, where, (start, end), run, done.planned_entry, done.compaction)
         for run, start, end in zip(runs, starts, starts[1:], strict=False)
     ]

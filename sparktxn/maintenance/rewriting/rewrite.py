@@ -24,7 +24,6 @@ from sparktxn.log.log import Log
 from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.maintenance.rewriting.rewritecommand import (
-    Place,
     carried_out,
     foreseen,
     in_attempts,
@@ -275,10 +274,11 @@ def _applied(log: Log, files: Sequence[RewrittenFiles], report: RewriteReport) -
 
 def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
     first, segments = files[0], [segment for each in files for segment in each.segments]
-    place = Place(first.topic, first.topic_id, first.partition)
-    command = replacement(log, place, (first.base_offset, files[-1].end_offset), segments, first.planned_entry)
+    where, offsets = (first.topic_id, first.partition), (first.base_offset, files[-1].end_offset)
+    folder = names.partition_folder(first.topic, *where)
+    command = replacement(log, folder, where, offsets, segments, first.planned_entry)
     topic = log.topic(first.topic)
     if topic is not None and table_formats(topic.settings):
         # The next version of the table asks for them.
-        keep_manifest(log.objects, names.partition_folder(*place), command.run, segments)
+        keep_manifest(log.objects, folder, command.run, segments)
     return command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,9 +20,10 @@ from sparktxn.maintenance.rewriting.rewritefiles import NewFiles
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import is_time_up
+from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import Compaction, ManifestRef, SegmentRef
 
-__all__ = ["Place", "carried_out", "foreseen", "in_attempts", "put_into_effect", "replacement", "until_time_is_up"]
+__all__ = ["carried_out", "foreseen", "in_attempts", "put_into_effect", "replacement", "until_time_is_up"]
 
 Report = TypeVar("Report", bound=Any)
 """A `RewriteReport` or a `CompactReport`."""
@@ -30,17 +31,10 @@ Report = TypeVar("Report", bound=Any)
 Result = TypeVar("Result")
 
 
-class Place(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    topic_id: int
-    partition: int
-
-
 def replacement(
     log: Log,
-    place: Place,
+    folder: str,
+    where: TopicIdPartition,
     offsets: tuple[int, int],
     segments: Sequence[SegmentRef],
     planned_entry: int,
@@ -50,7 +44,8 @@ def replacement(
 
     Args:
         log: the store.
-        place: the partition.
+        folder: the partition's.
+        where: the partition.
         offsets: where the range begins, and the offset after its last one.
         segments: what the range has from then on, at least one, in offset order.
         planned_entry: the view that they were made from.
@@ -63,11 +58,11 @@ def replacement(
     entry = log.born()
     run = names.sealed_folder(segments[0].base_offset, entry, log.ids.token())
     data = encode_manifest(segments)
-    put_until_stored(log.objects, names.manifest(names.partition_folder(*place), run), data, log.clock)
+    put_until_stored(log.objects, names.manifest(folder, run), data, log.clock)
     return Rewrite(
         request_id=log.ids.token(),
-        topic_id=place.topic_id,
-        partition=place.partition,
+        topic_id=where[0],
+        partition=where[1],
         base_offset=offsets[0],
         end_offset=offsets[1],
         planned_entry=planned_entry,

@@ -281,7 +281,7 @@ class _Round:
     def _offsets_left_behind(self) -> list[Command]:
         """Return committed offsets in partitions that do not exist any more."""
         exists: dict[TopicIdPartition, bool] = {}
-        by_group: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        by_group: dict[str, list[TopicIdPartition]] = defaultdict(list)
         for offset in self._log.committed_offsets():
             where = (offset.topic_id, offset.partition)
             if where not in exists:
