@@ -232,7 +232,6 @@ def in_time(
             with _Governs(Deadline(clock, limit_s)):
                 return function(*args, **kwargs)
 
-        call.bounded_by = parameter  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -13,7 +13,7 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Lookups", "clock_of", "own_time_s"]
+__all__ = ["Lookups", "clock_of", "closing_time_s", "own_time_s"]
 
 
 clock_of: Final = attrgetter("_clock")
@@ -21,6 +21,9 @@ clock_of: Final = attrgetter("_clock")
 
 own_time_s: Final = attrgetter("_own_time_s")
 """Returns how long a call without a time-out may take: a transaction's own time; None outside of transactions."""
+
+closing_time_s: Final = attrgetter("_closing_time_s")
+"""Returns how long close() without a time-out may take."""
 
 
 class Lookups(WithoutCredentials):

@@ -19,7 +19,7 @@ from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
 from sparktxn.process.events import log_event
-from sparktxn.producer.answers import Lookups, clock_of, own_time_s
+from sparktxn.producer.answers import Lookups, clock_of, closing_time_s, own_time_s
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch
@@ -94,9 +94,11 @@ class Producer(Lookups):
         self._now_ms: Callable[[], int] = no_clock
         self._clock: Clock = clock_at(self._settings.uri)
         self._own_time_s = None
+        self._closing_time_s = self._settings.delivery_timeout_s
         self._transactions: Transactions | None = None
         if self._settings.transactional_id is not None:
             self._own_time_s = self._settings.transaction_timeout_ms / 1000
+            self._closing_time_s = CLOSE_TIMEOUT_S
             self._transactions = Transactions(
                 self._settings.transactional_id,
                 self._settings.transaction_timeout_ms,
@@ -434,7 +436,7 @@ class Producer(Lookups):
 
     # --- the handle ------------------------------------------------------------------------------------------------
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, closing_time_s)
     def close(self, timeout: float = -1) -> bool:
         """Store what waits, or abort the open transaction, and free the handle; calling twice is harmless.
 
@@ -444,16 +446,12 @@ class Producer(Lookups):
         Returns:
             True.
         """
-        timeout_s = seconds(timeout)
         if self._unusable is not None:
             return True
-        if timeout_s < 0:
-            timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
-        with Deadline(self._clock, timeout_s).governs():
-            try:
-                self._finish()
-            finally:
-                self._release()
+        try:
+            self._finish()
+        finally:
+            self._release()
         self._unusable = "this producer is closed: make a new one"
         self._accepting.clear()
         self._reports.wake()

@@ -23,6 +23,7 @@ from sparktxn.errors import (
     TransactionAborted,
 )
 from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn.process.clock import time_left_s
 from sparktxn.producer import Producer, TransactionState
 from tests.world import World, error_of
 
@@ -747,6 +748,20 @@ def test_a_closed_producer_refuses_and_closing_twice_is_harmless(world: World) -
     for call in (lambda: producer.produce("t", "y"), lambda: producer.poll(0), producer.flush, producer.list_topics):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+
+
+@pytest.mark.parametrize("timeout", [-1, 7, float("inf")])
+@pytest.mark.parametrize(("is_transactional", "own_s"), [(False, 300), (True, 30)])
+def test_one_deadline_bounds_a_close(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_transactional: bool, own_s: float, timeout: float
+) -> None:
+    producer = world.transactional() if is_transactional else world.producer()
+    governing: list[float | None] = []
+    monkeypatch.setattr(producer, "_finish", lambda: governing.append(time_left_s()))
+    producer.close(timeout)
+    (left_s,) = governing
+    expected = own_s if timeout < 0 else None if timeout == float("inf") else timeout
+    assert left_s == (None if expected is None else pytest.approx(expected, abs=5))
 
 
 def test_leaving_the_block_of_a_producer_aborts_an_open_transaction(world: World) -> None:
