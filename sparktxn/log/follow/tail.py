@@ -177,8 +177,10 @@ class Tail:
         """Note what becomes of a list of this process, before the commands that the entry has of it are applied."""
         if command.refused_code:
             self.settled[command.intent_id] = Refusal(command.refused_code, command.reason)
-        else:
-            self.settled[command.intent_id] = apply_list(Delta(delta.get), self.watched[command.intent_id], context)
+            return
+        mark = len(delta.replaced)
+        self.settled[command.intent_id] = apply_list(delta, self.watched[command.intent_id], context)
+        delta.undo(mark)  # the entry has these commands itself, after this one
 
     def _delta(self) -> Delta:
         """Return what an entry's commands write into."""
