@@ -5,11 +5,12 @@ A figure that a change lowers is lowered here too; one that it raises needs a re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -17,8 +18,15 @@ from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.batch_writer import stage_rows
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Consumer, Producer, Store
+from sparktxn.consumer.assignment import Assignment
+from sparktxn.consumer.member import Membership
+from sparktxn.consumer.offsets import GroupOffsets
+from sparktxn.format.commands import JoinGroup
+from sparktxn.gateway.groups.ledgroups import LedGroups, Sent
+from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.process.background import InlineBackground
 from sparktxn.store import registry
+from sparktxn.store.joining import members_name
 from tests.calls import Cost, cost_of, least
 from tests.spark.readers import VALUE, batch_reader
 
@@ -100,6 +108,24 @@ def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
 
     # 804 to 812: how many of a member's reminders are due is the machine's
     at_most(least(polled), calls=820)
+
+
+@pytest.mark.parametrize("read", ["members", "offsets", "led members"])
+def test_what_is_read_of_a_group_is_of_one_state(calls: Calls, read: str) -> None:
+    log = calls.store.log
+    settings = ConsumerSettings.parse({"bootstrap.servers": calls.uri, "group.id": "g", "group.instance.id": "one"})
+    membership = Membership(log, settings)
+    membership.life.joined = True
+    sent = msgspec.json.encode(Sent("connect", (("default", b""),))).decode()
+    log.submit([JoinGroup("r", members_name("g"), "m", ("t",), 60_000, 60_000, ("uniform",), classic=True, host=sent)])
+    reads: dict[str, Callable[[], object]] = {
+        "members": lambda: membership.see(membership.life),
+        "offsets": GroupOffsets(log, "g", Assignment(), membership.speaker).see,
+        "led members": lambda: LedGroups(log, *cast("Any", (None, None))).described("g"),
+    }
+    cost = cost_of(reads[read])
+    membership.let_go()
+    assert cost.by_function[LOCKED] == 2, "one that is asked for under a second lock may be of a newer entry"
 
 
 def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:

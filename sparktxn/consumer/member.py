@@ -250,11 +250,13 @@ class Membership:
         Raises:
             StoreUnavailable, OutcomeUnknown: the state could not be read.
         """
-        member = self._log.member(life.group_id, life.member_id)
         instance_id = self._settings.group_instance_id
-        if member is not None or not life.joined or instance_id is None:
-            return Seen(life, member)
-        if all(other.instance_id != instance_id for other in self._log.group_members(life.group_id)):
+        with self._log.last_known() as state:
+            member = state.member(life.group_id, life.member_id)
+            if member is not None or not life.joined or instance_id is None:
+                return Seen(life, member)
+            others = state.group_members(life.group_id)
+        if all(other.instance_id != instance_id for other in others):
             return Seen(life, None)
         reason = (
             f"another consumer of group {life.group_id!r} has taken group.instance.id {instance_id!r}: "

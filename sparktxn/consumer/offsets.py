@@ -119,9 +119,9 @@ class GroupOffsets:
         Raises:
             StoreUnavailable, OutcomeUnknown: the state could not be read.
         """
-        # In this order: a transaction that ends in between has its offsets among the committed ones.
-        pending = self._log.group_pending_offsets(self._group_id)
-        committed = self._log.group_offsets(self._group_id)
+        with self._log.last_known() as state:
+            pending = state.group_pending_offsets(self._group_id)
+            committed = state.group_offsets(self._group_id)
         return OffsetsSeen(
             {(offset.topic_id, offset.partition): offset for offset in committed},
             {(offset.topic_id, offset.partition) for offset in pending},

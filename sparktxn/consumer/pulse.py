@@ -282,8 +282,9 @@ class Pulse:
         """
         interval_s = min(life.interval_s for life in lives)
         self._log.refresh(max_age_s=interval_s / 2)
-        state = self._log.group(group_id)
-        members = self._log.group_members(group_id)
+        with self._log.last_known() as known_state:
+            state = known_state.group(group_id)
+            members = known_state.group_members(group_id)
         known = {member.member_id for member in members}
         for life in lives:
             if life.member_id not in known and not life.left:

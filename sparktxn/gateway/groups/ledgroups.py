@@ -105,17 +105,20 @@ class LedGroups:
             StoreError: call again.
         """
         name = members_name(group_id)
-        if not max_age_s or (self._log.group(name) is None and self._log.group(group_id) is None):
-            self._log.refresh(max_age_s=max_age_s)
+        if max_age_s:
+            with self._log.last_known() as state:
+                has_members = state.group(name) is not None
+                if has_members or state.group(group_id) is not None:
+                    return has_members
+        self._log.refresh(max_age_s=max_age_s)
         return self._log.group(name) is not None
 
     def described(self, group_id: str) -> Described | None:
         """Return a group as last known; None if it has no members of this kind."""
         name = members_name(group_id)
-        led = self._led(name)
+        epoch, led = self._round(name)
         if not led:
             return None
-        epoch = self._epoch(name)
         protocol_type = led[0].sent.protocol_type
         if any(member.sent.joined != epoch for member in led):
             return Described("PreparingRebalance", protocol_type, "", [(member, b"", b"") for member in led])
@@ -149,13 +152,13 @@ class LedGroups:
             raise CommandRefused(
                 INCONSISTENT_GROUP_PROTOCOL, f"group {asked.group_id!r} has members whose partitions the log divides"
             )
-        epoch = self._epoch(named.group_id)
+        epoch, led = self._round(named.group_id)
         if state is None:
             member_id = asked.member_id or self._members.new_id(asked.client_id)
             self._put(named, member_id, (), Sent(protocol_type, protocols, epoch))
             return member_id
         known = _sent(state)
-        if known.joined == epoch and self._is_settled(named.group_id, epoch):
+        if known.joined == epoch and all(member.sent.joined == epoch for member in led):
             has_led = known.assigned == epoch
             if known.protocols == protocols and not has_led:
                 return state.member_id  # It repeats itself: the generation stands.
@@ -183,8 +186,7 @@ class LedGroups:
         sent = _sent(state)
         if sent.joined != epoch:
             self._put(named, member_id, state.topics, replace(sent, joined=epoch, assignments={}))
-        led = self._led(named.group_id)
-        epoch = self._epoch(named.group_id)
+        epoch, led = self._round(named.group_id)
         timeout_s = max(member.state.rebalance_timeout_ms for member in led) / 1000
         if any(member.sent.joined != epoch for member in led):
             return Gathering(epoch, timeout_s, None)
@@ -200,9 +202,10 @@ class LedGroups:
         """
         name = members_name(group_id)
         self._log.refresh()
-        if self._epoch(name) != epoch:
+        newest, led = self._round(name)
+        if newest != epoch:
             return
-        missing = [member for member in self._led(name) if member.sent.joined != epoch]
+        missing = [member for member in led if member.sent.joined != epoch]
         if missing:
             self._log.submit([LeaveGroup(self._log.ids.token(), name, member.state.member_id) for member in missing])
 
@@ -218,18 +221,12 @@ class LedGroups:
                 again.
             StoreError: call again.
         """
-        name = members_name(group_id)
-        state = self._checked(name, member_id, instance_id, generation)
-        if self._epoch(name) != generation:
-            raise _rebalances(group_id)
-        led = self._led(name)
-        leader = _leader(led)
+        state = self._checked(members_name(group_id), member_id, instance_id, generation)
+        leader = self._leader_of(group_id, generation)
         if member_id == leader.state.member_id and assignments:
             sent = replace(_sent(state), assigned=generation, assignments=assignments)
             self._put(_as_joined(state), member_id, state.topics, sent)
-            if self._epoch(name) != generation:
-                raise _rebalances(group_id)
-            leader = _leader(self._led(name))
+            leader = self._leader_of(group_id, generation)
         given = leader.sent
         return given.assignments.get(member_id, b"") if given.assigned == generation else None
 
@@ -278,7 +275,8 @@ class LedGroups:
         return state
 
     def _check_shared(self, named: Joining, protocol_type: str, names: set[str]) -> None:
-        for member in self._led(named.group_id):
+        _, led = self._round(named.group_id)
+        for member in led:
             if member.state.member_id == named.member_id or (
                 named.instance_id and member.state.instance_id == named.instance_id
             ):
@@ -310,11 +308,18 @@ class LedGroups:
         group = self._log.group(name)
         return _NO_EPOCH if group is None else group.epoch
 
-    def _led(self, name: str) -> list[Led]:
-        return [Led(state, _sent(state)) for state in self._log.group_members(name)]
+    def _leader_of(self, group_id: str, generation: int) -> Led:
+        """Return the leader of a generation, if it is the newest."""
+        epoch, led = self._round(members_name(group_id))
+        if epoch != generation:
+            raise _rebalances(group_id)
+        return _leader(led)
 
-    def _is_settled(self, name: str, epoch: int) -> bool:
-        return all(member.sent.joined == epoch for member in self._led(name))
+    def _round(self, name: str) -> tuple[int, list[Led]]:
+        """Return the epoch that a group's members are to have joined for, and the members: both of one state."""
+        with self._log.last_known() as state:
+            group, members = state.group(name), state.group_members(name)
+        return _NO_EPOCH if group is None else group.epoch, [Led(member, _sent(member)) for member in members]
 
 
 def _leader(led: Sequence[Led]) -> Led:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from sparktxn.format.checkpoint import (
@@ -274,6 +274,12 @@ class Known(KnownState):
         super().__init__(follower, watch)
         self._read_time = read_time
         self._state = KnownState(follower, watch)
+
+    @contextmanager
+    def last_known(self) -> Iterator[KnownState]:
+        """Have the state, as last known, asked for several records under one lock; they are of the same entry."""
+        with self._read_time(), self._follower.locked("state"):
+            yield self._state
 
     def _read(self, what: str, read: Callable[[Tail], Result]) -> Result:
         with self._read_time(), self._follower.locked(what):
