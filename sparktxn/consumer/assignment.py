@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import (
@@ -17,7 +17,7 @@ from sparktxn.kafka.message import (
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["NOT_STARTED", "Assignment", "Progress", "check_offset", "distinct_partitions", "logical_position"]
+__all__ = ["NOT_STARTED", "Assignment", "Progress", "Stored", "check_offset", "distinct_partitions", "logical_position"]
 
 
 _OFFSET_TAIL_BASE: Final = -2000
@@ -27,6 +27,14 @@ NO_TOPIC_ID: Final = -1
 
 NOT_STARTED: Final = -1
 """The consumer has not begun to read from any committed offset: its offset commits are compared with nothing."""
+
+
+class Stored(NamedTuple):
+    """What the next offset commit of a partition takes."""
+
+    offset: int = OFFSET_INVALID
+    metadata: str | None = None
+    leader_epoch: int | None = None
 
 
 class Progress:
@@ -64,7 +72,7 @@ class Progress:
         self.assigned_at = position
         self.position = position
         self.topic_id = NO_TOPIC_ID
-        self.stored = TopicPartition(*key)
+        self.stored = Stored()
         self.committed = OFFSET_INVALID
         self.found_committed = OFFSET_INVALID
         self.paused = False
@@ -103,18 +111,12 @@ class Progress:
         """Return True if records may be read for it now."""
         return self.position >= 0 and not self.paused and not self.halted and self.retry_at_s <= now_s
 
-    def store(self, offset: int, metadata: str | None = None, leader_epoch: int | None = None) -> None:
-        """Make `offset` what the next offset commit takes."""
-        self.stored.offset = offset
-        self.stored.metadata = metadata
-        self.stored.leader_epoch = leader_epoch
-
     def uncommitted(self) -> TopicPartition | None:
         """Return what there is to commit: the stored offset, if it is not the one committed last."""
         stored = self.stored
         if stored.offset < 0 or stored.offset == self.committed:
             return None
-        return TopicPartition(stored.topic, stored.partition, stored.offset, stored.metadata, stored.leader_epoch)
+        return TopicPartition(*self.key, stored.offset, stored.metadata, stored.leader_epoch)
 
 
 class Assignment:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment
-from sparktxn.kafka.message import OFFSET_INVALID
+from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment, Stored
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ class _Place(Struct, frozen=True):
 
     topic_id: int
     position: int
-    offset: int
-    metadata: str | None
-    leader_epoch: int | None
+    stored: Stored
 
 
 class Bookmark(Struct, frozen=True):
@@ -38,10 +35,7 @@ def bookmark(assignment: Assignment, reading: Reading) -> Bookmark:
     places = {}
     under_way = reading.partition_under_way()
     for progress in sorted(assignment.in_turn(), key=lambda progress: progress.key != under_way):
-        stored = progress.stored
-        places[progress.key] = _Place(
-            progress.topic_id, progress.position, stored.offset, stored.metadata, stored.leader_epoch
-        )
+        places[progress.key] = _Place(progress.topic_id, progress.position, progress.stored)
         progress.began_at = None
     return Bookmark(places)
 
@@ -61,9 +55,6 @@ def rewind(assignment: Assignment, reading: Reading, began: Bookmark) -> None:
             continue
         reading.discard(progress.key)
         progress.go_to(position)
-        if place is None:
-            progress.store(OFFSET_INVALID)
-        else:
-            progress.store(place.offset, place.metadata, place.leader_epoch)
+        progress.stored = Stored() if place is None else place.stored
     assignment.take_turns(began.places)
     reading.poll_again()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparktxn.consumer.arrowtables import table_of
-from sparktxn.consumer.assignment import Assignment, Progress, check_offset, distinct_partitions
+from sparktxn.consumer.assignment import Assignment, Progress, Stored, check_offset, distinct_partitions
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.consumerstatistics import ConsumerStatistics
@@ -468,7 +468,7 @@ class Consumer(Lookups):
         chosen = offsets_of(*checked_choice(message, offsets))
         code = ErrorCode.LOCAL_UNKNOWN_PARTITION
         for progress, partition in [(self._assignment.require(partition, code), partition) for partition in chosen]:
-            progress.store(partition.offset, partition.metadata, partition.leader_epoch)
+            progress.stored = Stored(partition.offset, partition.metadata, partition.leader_epoch)
 
     @in_turn
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:

@@ -290,4 +290,4 @@ def offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None
         raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
     if topic is None or partition is None or offset is None:
         raise ValueError("the message has no offset: it was not consumed")
-    return [TopicPartition(topic, partition, TopicPartition(topic, partition, offset).offset + 1)]
+    return [TopicPartition(topic, partition, arguments.integer("offset", offset) + 1)]

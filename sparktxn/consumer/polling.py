@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sparktxn.consumer.assignment import Assignment, Progress, logical_position
+from sparktxn.consumer.assignment import Assignment, Progress, Stored, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
 from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.messages import messages_of
@@ -197,7 +197,7 @@ class Reading:
     def _move(self, progress: Progress, offset: int) -> None:
         progress.position = offset
         if self._settings.enable_auto_offset_store:
-            progress.store(offset)
+            progress.stored = Stored(offset)
 
     def _pass_over(self, progress: Progress, offset: int) -> None:
         """Move past offsets that hold nothing to hand out."""
@@ -490,7 +490,7 @@ class Reading:
             if progress.topic_id >= 0:
                 # Deleted and created again: the offsets are another topic's.
                 progress.seek(OFFSET_STORED)
-                progress.store(OFFSET_INVALID)
+                progress.stored = Stored()
                 self._fetcher.discard(progress.key)
             progress.topic_id = view.topic.topic_id
         if progress.halted:

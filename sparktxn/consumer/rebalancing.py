@@ -20,7 +20,7 @@ from sparktxn.consumer.readingstates import Gathering, Share
 from sparktxn.consumer.subscription import RebalanceCallback
 from sparktxn.consumer.turns import Turns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.kafka.message import ErrorMessage, TopicPartition
+from sparktxn.kafka.message import OFFSET_INVALID, ErrorMessage, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views.readview import ReadView
@@ -292,7 +292,7 @@ class Rebalancing:
         if not self._was_chosen:
             for key in given:
                 if key not in self._assignment:
-                    self._assignment.add(Progress(key, TopicPartition(*key).offset))
+                    self._assignment.add(Progress(key, OFFSET_INVALID))
 
     def _lose(self) -> None:
         """Lose all partitions: the group continues without this consumer, and takes no commit of it any more."""

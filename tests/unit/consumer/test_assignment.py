@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktxn.consumer.assignment import Assignment, Progress, logical_position
+from sparktxn.consumer.assignment import Assignment, Progress, Stored, logical_position
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.values.structs import TopicState
@@ -44,11 +44,11 @@ def test_who_was_served_comes_last() -> None:
 def test_only_what_changed_is_committed() -> None:
     progress = Progress(("t", 0), 0)
     assert progress.uncommitted() is None
-    progress.store(5)
+    progress.stored = Stored(5)
     found = progress.uncommitted()
     assert found is not None
     assert found.offset == 5
-    progress.store(6)
+    progress.stored = Stored(6)
     assert found.offset == 5, "what is being committed does not change with what is stored"
     progress.committed = 6
     assert progress.uncommitted() is None
