@@ -9,7 +9,7 @@ import pytest
 
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId
+from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.scan.committingentry import committing_entry
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.producercommands import ProducerCommands
@@ -168,6 +168,25 @@ def test_a_state_that_cannot_be_read_while_looking_for_a_list_does_not_lose_it(s
     assert next(parts) > failing
     view = other.log.view(None)
     assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
+
+
+def test_no_other_slot_is_put_while_one_that_was_vacuumed_is_unresolved(shared) -> None:
+    """A body has landed there, and its list was given up. The state is opened again while another body is composed."""
+    writer, other = shared.client(), shared.client()
+    writer.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    given_up = writer.log.send([CreateTopic("given up", "given-up", 1)])
+    with pytest.raises(OutcomeUnknown), writer.log.within(0.5):
+        given_up.wait()
+    assert not given_up.let_go()
+    writer.late[0]()
+    writer.fate = lambda operation: Fault.NONE
+    other.submit(CreateTopic("new", "new", 1))
+    topic = other.log.topic("new")
+    assert topic is not None
+    vacuum_behind(shared, other)
+    # Refused by the state that this writer knows, and taken by the one that the vacuum has kept.
+    writer.submit(OffsetCommit("offset", "group", (OffsetToCommit(topic.topic_id, 0, 0),)))
+    assert given_up.results is not None, "it has taken effect: its owner must not hear that it never will"
 
 
 def test_hole_4_a_loss_on_a_slot_that_was_created_again_is_not_believed(shared) -> None:

@@ -14,11 +14,11 @@ from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException, S
 from sparktxn.format.commands import Command
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.alongside import Alongside, Answered
-from sparktxn.log.write.composing import Composer, Flight, not_written
+from sparktxn.log.write.composing import Composer, not_written
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.lists import checked_list
 from sparktxn.log.write.queue import Queue, QueuedList, Ticket, Turns
-from sparktxn.log.write.slotrace import BACKOFF_S, Found, Slot, pause
+from sparktxn.log.write.slotrace import BACKOFF_S, Conclusion, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.objectstore.contract import ObjectStore
@@ -51,7 +51,7 @@ class Committer:
         self._after_win = tuple(after_win)
         self._turns = Turns()
         self._queue = Queue()
-        self._slot = Slot(objects, follower, clock, self._queue, request_timeout_s=request_timeout_s)
+        self._slot = Slot(objects, follower, clock, self._queue, intents, request_timeout_s=request_timeout_s)
         self._alongside = Alongside(objects, follower, clock, self._queue, self._slot, intents)
         self._end_is_checked = False
         self._clock_check = clock_check
@@ -112,10 +112,14 @@ class Committer:
                         self._alongside.take_turns(list_)
                     if slot.flight is None:
                         self._build()
-                    elif slot.flight.has_let_go() and not self._replace() and not slot.holds(list_):
-                        return None
+                    elif slot.flight.has_let_go():
+                        found = slot.make_room()
+                        if found is not None:
+                            self._answer(slot.conclude(found))
+                        elif not self._build() and not slot.holds(list_):
+                            return None
                     if slot.flight is not None:
-                        self._conclude(slot.resolve())
+                        self._answer(slot.conclude(slot.resolve()))
             except (DamagedObject, FormatVersionError) as damage:
                 # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
                 self._follower.begin_again(damage)
@@ -127,25 +131,13 @@ class Committer:
             return failure
         return None
 
-    def _replace(self) -> bool:
-        """Give the slot another body, without the lists that their owners have given up: they are not put again.
+    def _build(self) -> bool:
+        """Make the next body, from a state as new as it must be, the flight; False if nothing is left to write.
 
-        Whichever body the slot turns out to hold decides. False if nothing is left to put in its place, or the slot is
-        taken.
+        While the slot holds a body it is another one for that slot: False also if the log has gone on beyond it.
         """
-        found = self._slot.occupant()
-        if found is not None:
-            self._conclude(found)
-            return False
-        self._slot.give_back_wanted()
-        return self._build(self._slot.number)
-
-    def _build(self, slot: int | None = None) -> bool:
-        """Make the next entry's body, from a state as new as it must be, the flight; False if none is left to write.
-
-        With `slot`, it is another body for that slot: False also if the log has gone on beyond it.
-        """
-        fresh = self._slot.probes and slot is None
+        is_another = self._slot.flight is not None
+        fresh = self._slot.probes and not is_another
         if fresh:
             self._follower.advance()
         if not self._end_is_checked:
@@ -155,6 +147,9 @@ class Committer:
         taken = self._queue.take()
         try:
             while True:
+                if is_another and self._slot.is_passed():
+                    self._queue.give_back(taken)
+                    return False
                 try:
                     flight = self._composer.compose(taken)
                 except KafkaException:
@@ -168,9 +163,6 @@ class Committer:
                     # A refusal, or "done before", may come from what the log has said since: read it first.
                     self._follower.advance()
                     fresh = True
-                    if slot not in (None, self._follower.tail.entry + 1):
-                        self._queue.give_back(taken)
-                        return False
                     continue
                 if flight.was_let_go_meanwhile():
                     continue  # its owner has the answer that it is not tried again
@@ -198,19 +190,12 @@ class Committer:
         self._intents.answer([(list_, not_written(list_, error)) for list_ in taken], self._follower.tail)
         return []
 
-    def _conclude(self, found: Found) -> None:
-        """Confirm what the slot holds, apply it, and answer all callers."""
-        if not self._slot.confirm():
-            self._follower.reopen()
-            self._intents.answer(self._slot.find_again(self._intents).items(), self._follower.tail)
-            self._slot.close()
-            return
-        self._slot.apply(found)
-        if isinstance(found, Flight):
-            self._intents.answer((*found.accepted, *found.settled), self._follower.tail)
-            if found.others:
-                self._intents.settled_here(found.others)
+    def _answer(self, conclusion: Conclusion) -> None:
+        """Answer all callers whose outcomes the slot has decided, and go on to the next slot."""
+        self._intents.answer(conclusion.outcomes, self._follower.tail)
+        if conclusion.others:
+            self._intents.settled_here(conclusion.others)
         self._slot.close()
-        if not isinstance(found, Flight):
+        if conclusion.is_lost:
             self._intents.note_contention()
             self._alongside.leave()

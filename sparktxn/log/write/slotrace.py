@@ -6,8 +6,8 @@ put for the same slot. The one that is read there decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreError, StoreUnavailable
 from sparktxn.format import names
@@ -17,7 +17,7 @@ from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.write.composing import Flight
 from sparktxn.log.write.intents import Intents
-from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList
+from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList, WaitingList
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.process.clock import Clock, is_time_up, time_left_s
@@ -26,7 +26,7 @@ from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import NO_TRANSACTION
 
-__all__ = ["BACKOFF_S", "Found", "Slot", "pause"]
+__all__ = ["BACKOFF_S", "Conclusion", "Found", "Slot", "pause"]
 
 BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
@@ -38,6 +38,17 @@ Found = Flight | tuple[LogEntry, int]
 """A body of this process, or the entry of another one and its size in bytes."""
 
 
+class Conclusion(NamedTuple):
+    """What a slot has decided: the outcomes of this process's lists, and the lists of others that its body settled.
+
+    `is_lost` if it holds the entry of another process.
+    """
+
+    outcomes: Iterable[tuple[QueuedList, Outcome]]
+    others: Sequence[WaitingList] = ()
+    is_lost: bool = False
+
+
 class Slot:
     """The slot that this process writes, if there is one that is not resolved. Its callers hold the follower's lock.
 
@@ -46,12 +57,20 @@ class Slot:
     """
 
     def __init__(
-        self, objects: ObjectStore, follower: Follower, clock: Clock, queue: Queue, *, request_timeout_s: float
+        self,
+        objects: ObjectStore,
+        follower: Follower,
+        clock: Clock,
+        queue: Queue,
+        intents: Intents,
+        *,
+        request_timeout_s: float,
     ) -> None:
         self._objects = objects
         self._follower = follower
         self._clock = clock
         self._queue = queue
+        self._intents = intents
         self._request_timeout_s = request_timeout_s
         self.flight: Flight | None = None
         self.probes = objects.probe_is_cheap
@@ -79,11 +98,25 @@ class Slot:
             self._replaced.append(self.flight)
         self.flight = flight
 
-    def give_back_wanted(self) -> None:
-        """Give the newest body's lists back to the queue, to be put again, but for those that their owners gave up."""
+    def is_passed(self) -> bool:
+        """Return True if the log has gone on beyond the slot."""
+        return self._follower.tail.entry + 1 != self.number
+
+    def make_room(self) -> Found | None:
+        """Give the newest body's lists back to the queue, for another body; if the slot is taken, return what it holds.
+
+        Lists that their owners have given up are left out: they are not put again.
+        """
         assert self.flight is not None
+        found = self._read()
+        if found is not None:
+            return found
+        if self.is_passed():
+            # It was there, and a vacuum has deleted it: confirming says so.
+            return self.resolve()
         wanted = (one for one in self.flight.taken if not one.is_done() and (not one.let_go or one.intent is not None))
         self._queue.give_back(wanted)
+        return None
 
     def resolve(self) -> Found:
         """Put the newest body until it is known what the slot holds.
@@ -110,7 +143,7 @@ class Slot:
                 return flight
             cause = None
             try:
-                found = self.read()
+                found = self._read()
                 if found is not None:
                     return found
             except StoreUnavailable as error:
@@ -130,7 +163,7 @@ class Slot:
                 self.close()
             raise
 
-    def read(self) -> Found | None:
+    def _read(self) -> Found | None:
         """Return what the slot holds: a body of this process, or another's entry and its size; None if it is free."""
         name = names.entry(self.number)
         data = self._objects.get(name)
@@ -143,15 +176,20 @@ class Slot:
         self._objects.make_durable(name)
         return own
 
-    def occupant(self) -> Found | None:
-        """Return what the slot holds; None if another body may be put for it."""
-        found = self.read()
-        if found is None and self._follower.tail.entry + 1 != self.number:
-            # It was there, and a vacuum has deleted it: confirming says so.
-            return self.resolve()
-        return found
+    def conclude(self, found: Found) -> Conclusion:
+        """Confirm what the slot holds, and apply it; `close` follows once callers are answered.
 
-    def confirm(self) -> bool:
+        If a vacuum has passed the slot, the state is opened again, and shows what has become of the lists.
+        """
+        if not self._confirm():
+            self._follower.reopen()
+            return Conclusion(self._find_again().items())
+        self._apply(found)
+        if not isinstance(found, Flight):
+            return Conclusion((), is_lost=True)
+        return Conclusion((*found.accepted, *found.settled), found.others)
+
+    def _confirm(self) -> bool:
         """Return True if what the slot holds is final; False if a vacuum has passed it.
 
         Raises:
@@ -166,7 +204,7 @@ class Slot:
                     raise self.unknown(error) from None
             backoff_s = pause(self._clock, backoff_s)
 
-    def apply(self, found: Found) -> None:
+    def _apply(self, found: Found) -> None:
         """Apply the entry that the slot holds, unless following the log has done so since the body was first sent.
 
         It also says whether the next slot is read before it is put.
@@ -202,7 +240,7 @@ class Slot:
         # Last: what an interruption has kept from being done is done when the slot is resolved again.
         self.flight = None
 
-    def find_again(self, intents: Intents) -> Mapping[QueuedList, Outcome]:
+    def _find_again(self) -> Mapping[QueuedList, Outcome]:
         """Return what has become of the lists in the bodies of a slot that has fallen below the horizon.
 
         The confirmed state shows it. A list that is left out has taken no effect, and can be put again.
@@ -212,7 +250,7 @@ class Slot:
         sent = {list_: body for body in reversed(self.bodies()) for list_, _ in body.accepted if not list_.is_done()}
         # All are looked up before any owner gets an answer: reading the state may fail, and the slot is then resolved
         # again.
-        found = {list_: _found(list_, body, tail, context, intents) for list_, body in sent.items()}
+        found = {list_: _found(list_, body, tail, context, self._intents) for list_, body in sent.items()}
         return {list_: outcome for list_, outcome in found.items() if outcome is not None}
 
     def too_late(self, list_: QueuedList, failure: StoreUnavailable | None) -> StoreError:
