@@ -158,9 +158,9 @@ def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
 
 
 def test_the_callers_share_of_a_first_poll(callers_calls: Calls) -> None:
-    # 106, or 132 with a second poll of the log, which is due after 2 ms. Threads add how work is handed to them, and a
+    # 107, or 134 with a second poll of the log, which is due after 2 ms. Threads add how work is handed to them, and a
     # turn of the wait for each result: 243 to 328 calls were measured with them.
-    at_most(first_poll(callers_calls), calls=132)
+    at_most(first_poll(callers_calls), calls=134)
 
 
 @pytest.mark.parametrize("read", ["members", "offsets", "led members"])

@@ -18,6 +18,7 @@ from sparktxn.consumer.lookups import Lookups, clock_of
 from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
+from sparktxn.consumer.readingstates import Gathering
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import Turns, in_turn
@@ -173,12 +174,12 @@ class Consumer(Lookups):
                     break
                 if message is None:
                     break
-                self._reading.gather()
+                self._reading.states.gather()
                 messages.append(message)
                 ready = self._ready
                 messages += [ready.popleft() for _ in range(min(num_messages - len(messages), len(ready)))]
         finally:
-            self._reading.gathering_ended()
+            self._reading.states.end_gathering()
         return messages
 
     def __iter__(self) -> Iterator[Message]:
@@ -207,7 +208,9 @@ class Consumer(Lookups):
                 return None
             if self._ready:
                 return self._ready.popleft()
-            if not self._reading.fill() and (self._reading.is_interrupted or not self._waits()):
+            if not self._reading.fill() and (
+                self._reading.states.gathering is Gathering.INTERRUPTED or not self._waits()
+            ):
                 return None
 
     def _waits(self) -> bool:

@@ -21,7 +21,7 @@ from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.messages import messages_of
 from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.pulse import Life
-from sparktxn.consumer.readingstates import TRANSITIONS, Gathering, Share, ViewEvent, ViewState
+from sparktxn.consumer.readingstates import Gathering, ReadingStates, Share, ViewEvent, ViewState
 from sparktxn.consumer.subscription import Subscription
 from sparktxn.consumer.turns import Turns
 from sparktxn.errors import (
@@ -102,10 +102,7 @@ class _Poll:
 
 
 class Reading:
-    """The reading side of one consumer. `ready` holds the messages that `poll` hands out next, all of one partition.
-
-    `share` is set by what follows the group, `gathering` by the call that takes messages.
-    """
+    """The reading side of one consumer. `ready` holds the messages that `poll` hands out next, all of one partition."""
 
     def __init__(
         self,
@@ -136,33 +133,13 @@ class Reading:
         self._chunk: Chunk | None = None
         self._reported: set[str | TopicPartitionKey] = set()
         self._poll: _Poll | None = None
-        self._view = ViewState.STALE
+        self.states = ReadingStates()
         self._poll_at_s = self._polled_at_s = 0.0
         self._idle_s = _IDLE_S_MIN
         self._followed: MemberState | None = None
-        self.share = Share.WHOLE
-        self.gathering = Gathering.NONE
         self.ready: deque[Message] = deque()
         self.events: deque[Message] = deque()
         self.subscription: Subscription | None = None
-
-    def _move_view(self, event: ViewEvent) -> None:
-        """Bring the pinned view to the state that the table says."""
-        self._view = TRANSITIONS[self._view, event]
-
-    def gather(self) -> None:
-        """Keep the assignment as it is while a call has messages that it has not returned."""
-        if self.gathering is Gathering.NONE:
-            self.gathering = Gathering.TAKEN
-
-    def gathering_ended(self) -> None:
-        """Let the assignment change: the call returns its messages."""
-        self.gathering = Gathering.NONE
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether the assignment is to change once the messages have been returned."""
-        return self.gathering is Gathering.INTERRUPTED
 
     # What is handed out
 
@@ -238,14 +215,14 @@ class Reading:
             self._pick_up_poll()
             if self._poll is None and self._poll_due():
                 self._begin_poll()
-            while not self._view.needs_poll and not self.events:
+            while not self.states.view.needs_poll and not self.events:
                 chunk = self.chunk_in_view(rows_max, bytes_max)
                 if chunk is not None:
                     return chunk
                 if self._fetcher.is_busy:
                     return None
                 self._report_ends()
-                if self._view is not ViewState.READ or self._poll is not None:
+                if self.states.view is not ViewState.READ or self._poll is not None:
                     return None
                 self._begin_poll()
         except (StoreUnavailable, OutcomeUnknown) as error:
@@ -258,14 +235,14 @@ class Reading:
             chunk = self._fetcher.next_chunk(rows_max, bytes_max)
         except ViewExpired:
             # The vacuum has passed the view; a newer one names the existing segments, unless something else is wrong.
-            if (self._view, ViewEvent.PASSED) not in TRANSITIONS:
+            if not self.states.may_expire:
                 raise
-            self._move_view(ViewEvent.PASSED)
+            self.states.move_view(ViewEvent.PASSED)
             self.poll_again()
             self._fetcher.forget()
             return None
         if chunk is not None:
-            self._move_view(ViewEvent.ROWS)
+            self.states.move_view(ViewEvent.ROWS)
             self._idle_s = _IDLE_S_MIN
         return chunk
 
@@ -299,7 +276,7 @@ class Reading:
 
     def poll_again(self) -> None:
         """Make the next call poll the log first, whatever a poll under way may find: what is read has changed."""
-        self._move_view(ViewEvent.CHANGED)
+        self.states.move_view(ViewEvent.CHANGED)
         self._poll_at_s = 0.0
         if self._poll is not None:
             self._poll.is_wanted = False
@@ -315,7 +292,7 @@ class Reading:
 
     def follow_group(self) -> None:
         """Poll the log for what the group's state says, also while there are messages to hand out."""
-        if self.subscription is None or self.gathering is not Gathering.NONE:
+        if self.subscription is None or self.states.gathering is not Gathering.NONE:
             return
         try:
             if self._poll is not None and self._poll.ended:
@@ -351,7 +328,7 @@ class Reading:
         now_s = self._now_s()
         if now_s < self._poll_at_s:
             return False
-        if self._view is ViewState.READ:
+        if self.states.view is ViewState.READ:
             return now_s >= self._polled_at_s + self._settings.fetch_wait_ms_max / 1000
         return True
 
@@ -360,9 +337,9 @@ class Reading:
         self._polled_at_s = self._now_s()
         self._poll_at_s = self._polled_at_s + self._idle_s
         idle_s_max = max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000)
-        is_whole = self.share is Share.WHOLE
+        is_whole = self.states.share is Share.WHOLE
         self._idle_s = min(2 * self._idle_s, idle_s_max if is_whole else min(idle_s_max, _WAITING_S))
-        self._move_view(ViewEvent.BEGUN)
+        self.states.move_view(ViewEvent.BEGUN)
         life = self._membership.life if self.subscription is not None else None
         commits = self._commits_under_way() if self._needs_offsets(life) else None
         poll = _Poll(self._assignment.topics(), self.subscription, commits, life)
@@ -375,7 +352,9 @@ class Reading:
 
         Offsets say where a partition begins. The release of a partition, for which another member waits, is a commit.
         """
-        if self._view.needs_poll or any(progress.begins or not progress.resolved for progress in self._assignment):
+        if self.states.view.needs_poll or any(
+            progress.begins or not progress.resolved for progress in self._assignment
+        ):
             return True
         return life is not None and self._followed is not None and bool(self._followed.revoking)
 
@@ -405,8 +384,8 @@ class Reading:
         poll = self._poll
         if poll is None or not poll.ended:
             return
-        if self.gathering is not Gathering.NONE and self._would_change(poll):
-            self.gathering = Gathering.INTERRUPTED
+        if self.states.gathering is not Gathering.NONE and self._would_change(poll):
+            self.states.interrupt()
             return
         self._poll = None
         if poll.error is not None:
@@ -417,7 +396,7 @@ class Reading:
         self._reported -= poll.wanted
         for topic in poll.unknown:
             self._report_unknown_topic(topic)
-        self._move_view(ViewEvent.PINNED)
+        self.states.move_view(ViewEvent.PINNED)
         if poll.group is not None:
             # Calls back into user code, which may assign or seek: that asks for another poll.
             self._followed = poll.group.member
@@ -429,7 +408,7 @@ class Reading:
         self._fetcher.pin(view)
         if all(progress.key in view.partitions for progress in self._assignment):
             # What a callback has changed is in this view: it takes no other poll.
-            self._move_view(ViewEvent.PINNED)
+            self.states.move_view(ViewEvent.PINNED)
         for progress in self._assignment:
             if progress.key in view.partitions:
                 self._place(progress, view.partitions[progress.key], view, poll.seen)
@@ -449,7 +428,7 @@ class Reading:
         if poll.group is None or poll.error is not None:
             return False
         now, before = poll.group.member, self._followed
-        if now is None or before is None or poll.group.refusal is not None or self.share is Share.BEHIND:
+        if now is None or before is None or poll.group.refusal is not None or self.states.share is Share.BEHIND:
             return True
         return (now.assigned, now.revoking) != (before.assigned, before.revoking)
 
@@ -515,7 +494,7 @@ class Reading:
             return logical
         if seen is None:
             # It is new in this view: the next poll asks for the group's offsets too.
-            self._move_view(ViewEvent.CHANGED)
+            self.states.move_view(ViewEvent.CHANGED)
             return None
         committed = seen.committed_offset(*where)
         progress.found_committed = OFFSET_INVALID if committed is None else committed.offset

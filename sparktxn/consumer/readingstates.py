@@ -7,7 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["TRANSITIONS", "Gathering", "Share", "ViewEvent", "ViewState"]
+__all__ = ["TRANSITIONS", "Gathering", "ReadingStates", "Share", "ViewEvent", "ViewState"]
 
 
 class ViewState(Enum):
@@ -94,3 +94,43 @@ class Share(Enum):
     """Other members owe it partitions: it polls the log more often."""
     BEHIND = "behind"
     """The state gives more than was taken over: it polls more often, and the next poll may change the assignment."""
+
+
+class ReadingStates:
+    """The three states of one consumer's reading. They are changed by the methods of this class alone."""
+
+    def __init__(self) -> None:
+        self.view = ViewState.STALE
+        self.gathering = Gathering.NONE
+        self.share = Share.WHOLE
+
+    def move_view(self, event: ViewEvent) -> None:
+        """Bring the pinned view to the state that the table says."""
+        self.view = TRANSITIONS[self.view, event]
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether a vacuum may have passed the view, so that missing segments are no damage."""
+        return (self.view, ViewEvent.PASSED) in TRANSITIONS
+
+    def gather(self) -> None:
+        """Keep the assignment as it is while a call has messages that it has not returned."""
+        if self.gathering is Gathering.NONE:
+            self.gathering = Gathering.TAKEN
+
+    def interrupt(self) -> None:
+        """Have the call return its messages, as the assignment is to change."""
+        assert self.gathering is not Gathering.NONE, "no call keeps the assignment as it is"
+        self.gathering = Gathering.INTERRUPTED
+
+    def end_gathering(self) -> None:
+        """Let the assignment change: the call returns its messages."""
+        self.gathering = Gathering.NONE
+
+    def take_over_share(self, *, is_whole: bool) -> None:
+        """Note that all is read that the group's state gives; other members owe the rest unless it `is_whole`."""
+        self.share = Share.WHOLE if is_whole else Share.OWED
+
+    def leave_share(self) -> None:
+        """Note that the group's state gives more than was taken over."""
+        self.share = Share.BEHIND

@@ -16,7 +16,7 @@ from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.member import Event, Membership, Seen, Status
 from sparktxn.consumer.polling import Reading
-from sparktxn.consumer.readingstates import Gathering, Share
+from sparktxn.consumer.readingstates import Gathering
 from sparktxn.consumer.subscription import RebalanceCallback
 from sparktxn.consumer.turns import Turns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
@@ -158,7 +158,7 @@ class Rebalancing:
         if membership.status is not Status.MEMBER or not membership.life.is_over(now_s):
             return True
         self._reading.give_back()
-        if self._reading.gathering is not Gathering.NONE:
+        if self._reading.states.gathering is not Gathering.NONE:
             return False
         if self._commits.held:
             reason = (
@@ -186,7 +186,7 @@ class Rebalancing:
         if seen.life is not membership.life or membership.status in (Status.OUT, Status.LOST, Status.FAILED):
             return
         if self._commits.held and self._held:
-            self._reading.share = Share.BEHIND
+            self._reading.states.leave_share()
             if seen.member is None and seen.life.joined:
                 seen.life.gone = seen.life.wakes = True
             return
@@ -214,12 +214,12 @@ class Rebalancing:
         self._release(member)
         self._membership.generation_id = member.member_epoch
         gained = now - self._held
-        self._reading.share = Share.WHOLE if is_whole else Share.OWED
+        self._reading.states.take_over_share(is_whole=is_whole)
         if (gained or not self._is_assigned) and (gained or not member.target):
             if self._may_assign(is_whole):
                 self._give(now if not self._settings.is_incremental else gained)
             elif gained:
-                self._reading.share = Share.BEHIND
+                self._reading.states.leave_share()
 
     def _may_assign(self, is_whole: bool) -> bool:
         """Return True unless a call with the whole list is better made when the rest of it has come."""

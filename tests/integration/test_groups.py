@@ -305,7 +305,7 @@ class TestHandOver:
                 inner.setattr(world.clock, "sleep", sleep)
                 second.poll(0)
             # The offsets that this look reads are those before the commit.
-            first._reading._move_view(ViewEvent.CHANGED)
+            first._reading.states.move_view(ViewEvent.CHANGED)
             sleep(seconds)
 
         world.told()
