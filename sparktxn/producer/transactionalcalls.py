@@ -47,6 +47,9 @@ _S: Final = TransactionState
 class Transactions:
     """One transactional id's transactions, one after the other."""
 
+    _open: OpenTransaction
+    """Made by `init`: the states let no other call come before it."""
+
     def __init__(
         self,
         transactional_id: str,
@@ -63,7 +66,6 @@ class Transactions:
         self._on_fatal = on_fatal
         self._refuse_records = refuse_records
         self._states = ProducerStates()
-        self._open: OpenTransaction | None = None
         self._prepared: PreparedTransaction | None = None
 
     @property
@@ -106,7 +108,7 @@ class Transactions:
     def begin(self, accept_records: Callable[[], None]) -> None:
         """Open a transaction, and call `accept_records`. Nothing is written."""
         with self._states.call("begin_transaction", _S.READY):
-            self._opened().begin()
+            self._open.begin()
             self._move(_S.IN_TRANSACTION)
             accept_records()
 
@@ -120,7 +122,7 @@ class Transactions:
                     offset = self._offset(position, started_from)
                     found[offset.topic_id, offset.partition] = offset
             if found:
-                open_ = self._opened()
+                open_ = self._open
                 if not group.member_id:
                     # A group with members refuses these offsets: those that are overdue are not to be in the way.
                     expire_overdue(open_.log, [group.group_id])
@@ -129,11 +131,11 @@ class Transactions:
     def expect(self, topic: str, partition: int, log_end_offset: int) -> None:
         """Let the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
         with self._states.call("expect", _S.IN_TRANSACTION):
-            self._opened().log.changeable_topic(arguments.identifier("topic", topic))
+            self._open.log.changeable_topic(arguments.identifier("topic", topic))
             partition = arguments.integer("partition", partition, 0, arguments.INT32_MAX)
             log_end_offset = arguments.integer("log_end_offset", log_end_offset, 0)
             where = (self._existing(topic, partition, "expect() names"), partition)
-            known = self._opened().expect(where, log_end_offset)
+            known = self._open.expect(where, log_end_offset)
             if known != log_end_offset:
                 raise ConfigurationError(
                     f"log_end_offset is {log_end_offset} for partition {partition} of topic {topic!r}, of which this "
@@ -220,7 +222,7 @@ class Transactions:
         Raises:
             OutcomeUnknown: another thread published until the caller's deadline.
         """
-        open_ = self._opened()
+        open_ = self._open
         with open_.outbox.exclusive():
             try:
                 yield open_
@@ -235,7 +237,7 @@ class Transactions:
 
     def _check_completed(self, prepared: PreparedTransaction) -> None:
         """Pass if what `prepared` names was committed before, not aborted; nothing is open."""
-        with self._opened().log.known() as state:
+        with self._open.log.known() as state:
             known = state.transaction(self._transactional_id)
         outcome = known.last_prepared if known is not None else None
         if outcome is None or outcome.committed:
@@ -271,7 +273,7 @@ class Transactions:
         Raises:
             TransactionAborted: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        log = self._opened().log
+        log = self._open.log
         topic = log.topic(name)
         if topic is None or partition >= topic.partition_count:
             log.refresh()
@@ -283,11 +285,6 @@ class Transactions:
             self._move(_S.ABORTABLE_ERROR, raised)
             raise raised
         return topic.topic_id
-
-    def _opened(self) -> OpenTransaction:
-        if self._open is None:
-            raise AssertionError("a transactional call before init_transactions() has passed its state check")
-        return self._open
 
     def _move(self, state: TransactionState, error: KafkaException | None = None) -> None:
         self._states.move(state, error)
@@ -306,7 +303,7 @@ class Transactions:
     def _refused(self, refused: CommandRefused, operation: Operation) -> KafkaException:
         """Return the exception that reports a refusal to the caller; the state and the waiting reports follow it."""
         failure, error = failure_of(refused, operation)
-        open_ = self._opened()
+        open_ = self._open
         if refused.error.code() in BUMPING_CODES or (operation is Operation.INIT and failure is Failure.ABORT):
             # An init that is to be aborted has taken no identity: the abort takes one.
             open_.needs_bump = True
