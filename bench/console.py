@@ -14,13 +14,13 @@ from pathlib import Path
 from bench.figures import Figure, median
 from bench.synthesis import fill_with_segments
 from sparktxn import ConsumerGroupMetadata, ConsumerGroupTopicPartitions, TopicPartition
-from sparktxn.console.asked import Asked
 from sparktxn.console.pages.groups import group, groups
 from sparktxn.console.pages.log import log
 from sparktxn.console.pages.objects import files, topic_files
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.pages.topics import topic, topics
 from sparktxn.console.pages.transactions import transactional_ids, transactions
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Source
 from sparktxn.console.templating import render
 from sparktxn.producer import Producer
@@ -80,7 +80,9 @@ def measure() -> Iterator[Figure]:
                 )
                 producer.commit_transaction()
                 began = time.process_time()
-                html = render(page(source, Asked(asked), **path), "/", uri, source.now_ms(), may_change=False)
+                html = render(
+                    page(source, RequestParameters(asked), **path), "/", uri, source.now_ms(), may_change=False
+                )
                 taken.append((time.process_time() - began) * 1_000)
             note = f"first {taken[0]:,.0f} ms, {len(html) / 1024:,.0f} KiB"
             yield Figure(f"console, {name}", median(taken[1:]), "ms CPU", _TARGET_MS, at_most=True, note=note)
@@ -90,11 +92,13 @@ def measure() -> Iterator[Figure]:
             loads += 1
         note = f"of {_PARTITIONS:,} manifests with {_PARTITIONS * _SEGMENTS:,} segments, after {loads} pages"
         yield Figure("console, the past before the entries", time.process_time() - began, "s CPU", note=note)
-        html = render(overview(source, Asked({"span": "all"})), "/", uri, source.now_ms(), may_change=False)
+        html = render(overview(source, RequestParameters({"span": "all"})), "/", uri, source.now_ms(), may_change=False)
         taken = []
         for _ in range(_ROUNDS):
             began = time.process_time()
-            html = render(overview(source, Asked({"span": "all"})), "/", uri, source.now_ms(), may_change=False)
+            html = render(
+                overview(source, RequestParameters({"span": "all"})), "/", uri, source.now_ms(), may_change=False
+            )
             taken.append((time.process_time() - began) * 1_000)
         yield Figure("console, overview with all of it", median(taken), "ms CPU", _TARGET_MS, at_most=True)
         yield Figure("console, memory of all pages", (resident_bytes() - before_bytes) / 2**20, "MiB")

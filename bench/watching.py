@@ -17,9 +17,9 @@ from typing import NamedTuple
 from bench.commits import producing
 from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store
-from sparktxn.console.asked import Asked
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.pages.records import records
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.console.templating import render
 from sparktxn.store import Store
@@ -43,7 +43,10 @@ def _watch(folder: str, ready: Event, watched: Event, ended: Event) -> None:
         source = Source(store)
 
         def show() -> None:
-            for page in (records(source, Asked({"follow": "1"}), name="t"), overview(source, Asked({}))):
+            for page in (
+                records(source, RequestParameters({"follow": "1"}), name="t"),
+                overview(source, RequestParameters({})),
+            ):
                 _shown(source, page)
 
         show()  # The first pages import what they need, and read the whole state.

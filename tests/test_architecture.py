@@ -269,3 +269,32 @@ def test_a_folder_is_read_at_a_glance_and_a_name_leads_to_one_file() -> None:
     assert max(in_folder.values()) <= FOLDER_MODULES_MAX, in_folder.most_common(3)
     again = {name: count for name, count in Counter(path.name for path in files).items() if count > 1}
     assert len(again) <= NAMES_USED_AGAIN_MAX, again
+
+
+MIRRORS = {
+    "AIOConsumer": "confluent-kafka's, in compat and of our own",
+    "AIOProducer": "confluent-kafka's, in compat and of our own",
+    "AdminClient": "confluent-kafka's, in compat and of our own",
+    "Consumer": "confluent-kafka's, in compat and of our own",
+    "DeserializingConsumer": "confluent-kafka's, in compat and of our own",
+    "IllegalStateException": "confluent-kafka's and RocketMQ's",
+    "Message": "confluent-kafka's, and those of RocketMQ's clients 4 and 5",
+    "MessageQueue": "those of RocketMQ's clients 4 and 5",
+    "Producer": "confluent-kafka's, in compat and of our own, and that of RocketMQ's client 5",
+    "ProducerState": "kafka.admin.ProducerState, and Kafka's ProducerStateEntry in the state",
+    "SerializingProducer": "confluent-kafka's, in compat and of our own",
+    "TransactionState": "kafka.admin.TransactionState, and Kafka's TransactionMetadata in the state",
+}
+"""Classes that mirror those of other APIs, whose names they keep."""
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A reader who searches for a public class finds one, unless two other APIs have a class of that name."""
+    places: dict[str, list[str]] = {}
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    again = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert {name: again[name] for name in again.keys() - MIRRORS.keys()} == {}, "say by the name what differs"
+    assert again.keys() == MIRRORS.keys()

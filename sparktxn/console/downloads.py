@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sparktxn.console.asked import Asked, Hidden
 from sparktxn.console.recordreads import RecordFilter
+from sparktxn.console.requestparameters import Hidden, RequestParameters
 from sparktxn.console.shownstore import Source
 from sparktxn.scan.columns import output_schema
 from sparktxn.store import read_task
@@ -60,7 +60,7 @@ class _Sink(RawIOBase):
         return found
 
 
-def download(source: Source, asked: Asked, name: str) -> Download:
+def download(source: Source, asked: RequestParameters, name: str) -> Download:
     """Return the committed records of a topic or of one `partition`, from `offset` on, that meet the filters.
 
     CSV has text where bytes are UTF-8, else ``base64:`` and base64; JSON Lines has base64 under another name.

@@ -14,7 +14,7 @@ from sparktxn.log.views.known import KnownState
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import CommittedOffset
 
-__all__ = ["GroupOffsets"]
+__all__ = ["OffsetCache"]
 
 _READ_AGAIN: Final = frozenset(
     (
@@ -30,7 +30,7 @@ _READ_AGAIN: Final = frozenset(
 """After these a group may be new without a committed offset, or gone."""
 
 
-class GroupOffsets(KeptUp):
+class OffsetCache(KeptUp):
     """The groups of a log and their committed offsets by (topic id, partition)."""
 
     def __init__(self, log: Log, chronicle: Chronicle) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.console.asked import Asked
 from sparktxn.console.history.entryfacts import EntryFacts
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Source
 from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import (
@@ -50,7 +50,7 @@ class RecordFilter(NamedTuple):
     text: str = ""
 
     @classmethod
-    def asked(cls, asked: Asked) -> RecordFilter:
+    def asked(cls, asked: RequestParameters) -> RecordFilter:
         """Return the filter that a request asks for."""
         return cls(asked.text("key"), asked.text("header"), asked.text("text"))
 

@@ -16,10 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sparktxn.console.asked import Asked, Hidden, NotFound, Refused, WrongRequest
 from sparktxn.console.changes.change import Change
 from sparktxn.console.changes.kinds import KINDS
-from sparktxn.console.changes.previews import Outcome, Preview, Previews
+from sparktxn.console.changes.previews import Preview, PreviewOutcome, Previews
 from sparktxn.console.downloads import download
 from sparktxn.console.pages import changes
 from sparktxn.console.pages.groups import group, groups
@@ -30,6 +29,7 @@ from sparktxn.console.pages.overview import overview
 from sparktxn.console.pages.records import record, records, value_of
 from sparktxn.console.pages.topics import topic, topics
 from sparktxn.console.pages.transactions import transaction, transactional_ids, transactions
+from sparktxn.console.requestparameters import Hidden, NotFound, Refused, RequestParameters, WrongRequest
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.console.templating import render
 from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode, KafkaException, StoreError, ViewExpired
@@ -118,7 +118,7 @@ class _Pages:
 
         def endpoint(request: Request) -> Response:
             with self.source.log.within(self.timeout_s):
-                page = show(self.source, Asked(request.query_params), **request.path_params)
+                page = show(self.source, RequestParameters(request.query_params), **request.path_params)
                 return self.answer(request, page)
 
         return endpoint
@@ -126,7 +126,7 @@ class _Pages:
     def download(self, request: Request) -> Response:
         """Send records as a file; what fails once it has begun breaks the connection, so that no file looks whole."""
         with self.source.log.within(self.timeout_s):
-            found = download(self.source, Asked(request.query_params), request.path_params["name"])
+            found = download(self.source, RequestParameters(request.query_params), request.path_params["name"])
         return StreamingResponse(found.chunks, media_type=found.media_type, headers=_attachment(found.name))
 
     def value(self, request: Request) -> Response:
@@ -181,7 +181,7 @@ class _Changes:
 
         def endpoint(request: Request) -> Response:
             with self._source.log.within(self._pages.timeout_s):
-                page = changes.form(self._source, self._previews, kind, Asked(request.query_params))
+                page = changes.form(self._source, self._previews, kind, RequestParameters(request.query_params))
             return self._pages.answer(request, page)
 
         return endpoint
@@ -190,7 +190,7 @@ class _Changes:
         """Return the endpoint that shows what a change would do, or the form again with what is wrong."""
 
         def endpoint(request: Request, given: Mapping[str, str]) -> Response:
-            asked = Asked({**request.query_params, **given})
+            asked = RequestParameters({**request.query_params, **given})
             self._previews.check(asked.text("form_token"))
             log, timeout_s = self._source.log, self._pages.timeout_s
             try:
@@ -209,7 +209,7 @@ class _Changes:
 
     def apply(self, request: Request, given: Mapping[str, str]) -> Response:
         """Apply a preview, unless another request does or did; show what came of it at an address of its own."""
-        asked = Asked(given)
+        asked = RequestParameters(given)
         self._previews.check(asked.text("form_token"))
         number = asked.text("plan")
         preview = self._previews.begin(number)
@@ -228,22 +228,22 @@ class _Changes:
         preview, outcome = self._previews.result(number)
         return self._pages.answer(request, changes.result(number, preview, outcome), outcome.code if outcome else 202)
 
-    def _outcome(self, request: Request, preview: Preview) -> Outcome:
+    def _outcome(self, request: Request, preview: Preview) -> PreviewOutcome:
         source, change, has_begun = self._source, preview.change, False
         try:
             with source.log.within(self._pages.timeout_s):
                 is_true = change.still_holds(source, preview.planned)
             if not is_true:
                 text = "the store has changed since the preview, which is not true any more: nothing was changed"
-                return Outcome(409, message=f"{text}. Ask for a preview again")
+                return PreviewOutcome(409, message=f"{text}. Ask for a preview again")
             has_begun = True
             with source.log.within(None if change.is_job else self._pages.timeout_s):
-                return Outcome(200, tuple(change.apply(source, preview.planned)))
+                return PreviewOutcome(200, tuple(change.apply(source, preview.planned)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the preview was begun, and its page has to say so
             code, _, text = _explained(error)
             if code >= 500:
                 log_event("console_request_failed", method=request.method, path=request.url.path, error=error)
-            return Outcome(code, message=text, is_known=code < 500 or not has_begun)
+            return PreviewOutcome(code, message=text, is_known=code < 500 or not has_begun)
 
 
 def _reading(page: Page) -> BackgroundTask | None:

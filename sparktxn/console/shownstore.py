@@ -7,11 +7,11 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from sparktxn.console.asked import NotFound
 from sparktxn.console.filesizes import FileSizes
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.past import Past
-from sparktxn.console.offsetcache import GroupOffsets
+from sparktxn.console.offsetcache import OffsetCache
+from sparktxn.console.requestparameters import NotFound
 from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store
@@ -46,7 +46,7 @@ class Source:
         self.sizes = FileSizes(store.log)
         self.past = Past(store.log, self.chronicle)
         self.ids = TransactionalIds(store.log, self.chronicle)
-        self.groups = GroupOffsets(store.log, self.chronicle)
+        self.groups = OffsetCache(store.log, self.chronicle)
 
     @cached_property
     def uri(self) -> str:

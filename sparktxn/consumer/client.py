@@ -14,14 +14,14 @@ from sparktxn.consumer.assignment import Assignment, Progress, Stored, check_off
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.consumerstatistics import ConsumerStatistics
-from sparktxn.consumer.lookups import Lookups, clock_of
+from sparktxn.consumer.lookups import ConsumerLookups, clock_of
 from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.readingstates import Gathering
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
-from sparktxn.consumer.turns import Turns, in_turn
+from sparktxn.consumer.turns import ConsumerTurns, in_turn
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import (
     ConsumerGroupMetadata,
@@ -49,7 +49,7 @@ _TIMEOUT_S: Final = 60.0
 _CALLBACKS: Final = ("error_cb", "on_commit", "stats_cb")
 
 
-class Consumer(Lookups):
+class Consumer(ConsumerLookups):
     """Reads topics of one store, in one group. Safe for threads: their calls take turns.
 
     While one thread waits for records in `poll`, or runs a callback there, another may commit, pause or close. A call
@@ -76,7 +76,7 @@ class Consumer(Lookups):
             raise ConfigurationError(reason)
         self._fork = ForkGuard()
         self._closed = self._is_closing = False
-        self._turns = Turns()
+        self._turns = ConsumerTurns()
         self._store = Store.open(self._settings.uri, options=self._settings.store_options)
         self._log = self._store.log
         self._assignment = Assignment()

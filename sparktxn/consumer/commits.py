@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Speech
-from sparktxn.consumer.turns import Turns
+from sparktxn.consumer.turns import ConsumerTurns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command
 from sparktxn.kafka.message import Message, TopicPartition, topic_partitions
@@ -64,7 +64,7 @@ class Commits:
         settings: ConsumerSettings,
         clock: Clock,
         background: Background,
-        turns: Turns,
+        turns: ConsumerTurns,
     ) -> None:
         self._turns = turns
         self._offsets = offsets

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.consumer.member import Membership, Status
 from sparktxn.consumer.polling import Reading
-from sparktxn.consumer.turns import Turns
+from sparktxn.consumer.turns import ConsumerTurns
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.kafka.statscallback import NO_OFFSET, Statistics, by_topic
 from sparktxn.process.clock import Clock
@@ -37,7 +37,7 @@ class ConsumerStatistics:
         membership: Membership,
         assignment: Assignment,
         reading: Reading,
-        turns: Turns,
+        turns: ConsumerTurns,
     ) -> None:
         self._settings = settings
         self._assignment = assignment

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sparktxn.store.memberexpiry import REBALANCE, SESSION, Overdue, Sign, Watched
+from sparktxn.store.memberexpiry import REBALANCE, SESSION, OverdueMember, Sign, Watched
 
 __all__ = ["Lease", "Reference", "watcher_place"]
 
@@ -58,7 +58,7 @@ class Lease:
         rank: int = 0,
         reference: Reference | None = None,
         read_by_s: Callable[[int], float | None] = lambda entry: None,
-    ) -> list[Overdue]:
+    ) -> list[OverdueMember]:
         """Take over one listing, and return which members are silent, or owe partitions for too long.
 
         Args:
@@ -86,9 +86,9 @@ class Lease:
             notes[member.member_id] = note
             if began_s >= note.noted_s + session_s * (1 + rank * _STAGGER):
                 silent_ms = int((began_s - note.noted_s) * 1000)
-                found.append(Overdue(member, SESSION, max(silent_ms, member.session_timeout_ms)))
+                found.append(OverdueMember(member, SESSION, max(silent_ms, member.session_timeout_ms)))
             elif member.revoking_since and (owed_s := self._owed_s(member, began_s, ended_s, owing)) is not None:
-                found.append(Overdue(member, REBALANCE, int(owed_s * 1000)))
+                found.append(OverdueMember(member, REBALANCE, int(owed_s * 1000)))
         self._notes, self._owing = notes, owing
         return found
 

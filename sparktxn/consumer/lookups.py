@@ -20,17 +20,17 @@ from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
-__all__ = ["Lookups", "clock_of"]
+__all__ = ["ConsumerLookups", "clock_of"]
 
 _TIMEOUT_S: Final = 60.0
 
 
-def clock_of(consumer: Lookups) -> Clock:
+def clock_of(consumer: ConsumerLookups) -> Clock:
     """Return the clock of the consumer's store."""
     return consumer._log.clock
 
 
-class Lookups(WithoutCredentials):
+class ConsumerLookups(WithoutCredentials):
     """The calls of a consumer that ask for offsets, times and topics."""
 
     _settings: ConsumerSettings

@@ -26,7 +26,7 @@ from sparktxn.process.dropped import give_back_later, hold
 from sparktxn.store.joining import submit_join
 from sparktxn.values.structs import MemberState
 
-__all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status"]
+__all__ = ["TRANSITIONS", "MemberEvent", "Membership", "Seen", "Speaker", "Status"]
 
 
 class Status(Enum):
@@ -44,7 +44,7 @@ class Status(Enum):
     """The group refuses it until it subscribes again."""
 
 
-class Event(Enum):
+class MemberEvent(Enum):
     """What changes it."""
 
     SUBSCRIBED = "subscribed"
@@ -59,9 +59,9 @@ class Event(Enum):
     """The group does not take it."""
 
 
-_S, _E = Status, Event
+_S, _E = Status, MemberEvent
 
-TRANSITIONS: Final[Mapping[tuple[Status, Event], Status]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[Status, MemberEvent], Status]] = MappingProxyType(
     {
         (_S.OUT, _E.SUBSCRIBED): _S.JOINING,
         (_S.OUT, _E.UNSUBSCRIBED): _S.OUT,
@@ -137,7 +137,7 @@ class Membership:
 
     # On the user's thread
 
-    def move(self, event: Event) -> None:
+    def move(self, event: MemberEvent) -> None:
         """Go on to the state that the table says.
 
         Raises:

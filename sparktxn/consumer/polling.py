@@ -23,7 +23,7 @@ from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.pulse import Life
 from sparktxn.consumer.readingstates import Gathering, ReadingStates, Share, ViewEvent, ViewState
 from sparktxn.consumer.subscription import Subscription
-from sparktxn.consumer.turns import Turns
+from sparktxn.consumer.turns import ConsumerTurns
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
@@ -115,7 +115,7 @@ class Reading:
         follow: Callable[[Seen, ReadView], None],
         background: Background,
         commits_under_way: Callable[[], list[threading.Event]],
-        turns: Turns,
+        turns: ConsumerTurns,
     ) -> None:
         self._turns = turns
         self._log = log

@@ -23,7 +23,7 @@ from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.process.events import log_event
 from sparktxn.store.memberexpiry import (
     EntryTimes,
-    Overdue,
+    OverdueMember,
     Sign,
     Watched,
     listed_signs,
@@ -320,7 +320,7 @@ class Pulse:
         others: Sequence[Watched],
         place: int,
         interval_s: float,
-    ) -> list[Overdue]:
+    ) -> list[OverdueMember]:
         own = max(lives, key=lambda life: life.shown_s)
         if group.has_signs and not own.is_remote and own.shown_s < self._now_s() - own.session_s / 2:
             # The others' objects are dated by this one. It has none where its commits are signs enough.
@@ -338,7 +338,7 @@ class Pulse:
         group.due_s = min(ended_s + interval_s, max(group.lease.next_s(others, place), ended_s + interval_s / 10))
         return overdue
 
-    def _by_store_clock(self, group_id: str, life: Life, others: Sequence[Watched]) -> list[Overdue]:
+    def _by_store_clock(self, group_id: str, life: Life, others: Sequence[Watched]) -> list[OverdueMember]:
         if life.is_remote:
             now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
             signs = listed_signs(self._objects, group_id, [other.member_id for other in others])

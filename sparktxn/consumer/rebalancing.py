@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.consumer.commits import Commits
-from sparktxn.consumer.member import Event, Membership, Seen, Status
+from sparktxn.consumer.member import MemberEvent, Membership, Seen, Status
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.readingstates import Gathering
 from sparktxn.consumer.subscription import RebalanceCallback
-from sparktxn.consumer.turns import Turns
+from sparktxn.consumer.turns import ConsumerTurns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import OFFSET_INVALID, ErrorMessage, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
@@ -51,7 +51,7 @@ class Rebalancing:
         reading: Reading,
         commits: Commits,
         clock: Clock,
-        turns: Turns,
+        turns: ConsumerTurns,
     ) -> None:
         self._turns = turns
         self._user = user
@@ -100,7 +100,7 @@ class Rebalancing:
             self._reading.give_back()
         if self._membership.status is Status.FAILED:
             self._membership.begin_anew()
-        self._membership.move(Event.SUBSCRIBED)
+        self._membership.move(MemberEvent.SUBSCRIBED)
 
     def leave(self) -> None:
         """Leave the group, if the consumer is in it: on_revoke, then the stored offsets with the leave in one list.
@@ -114,7 +114,7 @@ class Rebalancing:
             self._drop_assigned()
             return
         if membership.status is Status.MEMBER and membership.life.is_over(self._clock.monotonic_s()):
-            membership.move(Event.GONE)
+            membership.move(MemberEvent.GONE)
         if membership.status is Status.LOST:
             self._call_lost()
         try:
@@ -122,7 +122,7 @@ class Rebalancing:
         finally:
             self._take_all()
             self._leave_group(self._departing)
-            membership.move(Event.UNSUBSCRIBED)
+            membership.move(MemberEvent.UNSUBSCRIBED)
             membership.begin_anew()
             self._forget()
 
@@ -196,7 +196,7 @@ class Rebalancing:
             if seen.life.joined:
                 self._lose()
         else:
-            membership.move(Event.SEEN)
+            membership.move(MemberEvent.SEEN)
             self._reconcile(seen.member, view)
 
     def _reconcile(self, member: MemberState, view: ReadView) -> None:
@@ -297,13 +297,13 @@ class Rebalancing:
     def _lose(self) -> None:
         """Lose all partitions: the group continues without this consumer, and takes no commit of it any more."""
         is_member = self._membership.status is Status.MEMBER
-        self._membership.move(Event.GONE)
+        self._membership.move(MemberEvent.GONE)
         try:
             if is_member:
                 self._call_lost()
         finally:
             if is_member:
-                self._membership.move(Event.REPORTED)
+                self._membership.move(MemberEvent.REPORTED)
             # It may still be named: what it held must not wait for a session time-out.
             self._leave_group()
             self._membership.begin_anew()
@@ -325,9 +325,9 @@ class Rebalancing:
 
     def _refuse(self, refusal: KafkaError) -> None:
         if self._membership.status is Status.MEMBER:
-            self._membership.move(Event.GONE)
+            self._membership.move(MemberEvent.GONE)
             self._call_lost()
-        self._membership.move(Event.REFUSED)
+        self._membership.move(MemberEvent.REFUSED)
         self._membership.leaving()
         self._report(ErrorCode.LOCAL_FATAL, f"{refusal.name()}: {refusal.str()}", fatal=True)
 

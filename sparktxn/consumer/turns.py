@@ -15,13 +15,13 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from sparktxn.process.clock import acquired_in_time, callers_own_time, time_left_s
 from sparktxn.process.fork import ForkGuard
 
-__all__ = ["Turns", "in_turn"]
+__all__ = ["ConsumerTurns", "in_turn"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Turns:
+class ConsumerTurns:
     """The two locks of one consumer. Both may be taken again by the thread that has them: callbacks call the consumer.
 
     `reading` is held by the one call that reads, from its begin to its end. `state` guards all that the consumer knows.
@@ -94,7 +94,7 @@ class Turns:
 
 
 class _User(Protocol):
-    _turns: Turns
+    _turns: ConsumerTurns
     _fork: ForkGuard
 
 

@@ -30,7 +30,7 @@ from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 
-__all__ = ["Appended", "Appends"]
+__all__ = ["AppendRounds", "Appended"]
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _WRITERS_MAX: Final = 10_000
@@ -79,7 +79,7 @@ class _Waiting(NamedTuple):
             self.outcome.set_exception(error)
 
 
-class Appends:
+class AppendRounds:
     """Appends what has come in rounds, on a thread of its own; two of them begin at least `linger_s` apart."""
 
     def __init__(self, log: Log, *, linger_s: float, timeout_s: float) -> None:

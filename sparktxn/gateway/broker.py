@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from sparktxn.admin import AdminClient
-from sparktxn.gateway.appending import Appends
+from sparktxn.gateway.appending import AppendRounds
 from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
 from sparktxn.gateway.groups.classicgroups import ClassicGroups
 from sparktxn.gateway.groups.consumergroups import ConsumerGroups
+from sparktxn.gateway.groups.grouprosters import GroupRosters
 from sparktxn.gateway.groups.ledgroups import LedGroups
 from sparktxn.gateway.groups.members import Members
-from sparktxn.gateway.groups.roster import Roster
 from sparktxn.gateway.partitionreads import Reads
 from sparktxn.gateway.placement import Placement
 from sparktxn.gateway.requestfigures import GatewayFigures
 from sparktxn.gateway.requestmemory import RequestMemory
-from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.topiclookup import TopicLookup
-from sparktxn.gateway.transactions.heldtransactions import Transactions
+from sparktxn.gateway.transactions.heldtransactions import HeldTransactions
 from sparktxn.process.clock import time_left_s
 from sparktxn.store import Store
 
@@ -38,14 +38,14 @@ class Broker:
         self.decompressed = RequestMemory(settings.decompressed_bytes_max)
         self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})
         self.admin.cluster_id()  # so that it has its store before threads ask for it
-        self.calls = Calls(self.log.clock, settings.workers, settings.timeout_s)
+        self.calls = StoreCalls(self.log.clock, settings.workers, settings.timeout_s)
         self.log_end = LogEnd(self.log, self.calls)
-        self.appends = Appends(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
-        self.transactions = Transactions(self.log, settings)
+        self.appends = AppendRounds(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
+        self.transactions = HeldTransactions(self.log, settings)
         self.topics = TopicLookup(self.log, store.store_id)
         self.reads = Reads(store, self.topics)
         self.members = Members(self.log)
-        roster = Roster(self.log, self.members)
+        roster = GroupRosters(self.log, self.members)
         self.groups = ClassicGroups(self.log, self.members, roster)
         self.led_groups = LedGroups(self.log, self.members, roster)
         self.consumer_groups = ConsumerGroups(self.log, self.members, roster, settings.consumer_session_ms)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from sparktxn.errors import StoreError
-from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.log.log import Log
 from sparktxn.process.events import log_event
 
@@ -21,7 +21,7 @@ _AFTER_ERROR_S: Final = 1.0
 class LogEnd:
     """Knows the newest entry, and polls the log while a request waits for a newer one. For the loop's thread."""
 
-    def __init__(self, log: Log, calls: Calls) -> None:
+    def __init__(self, log: Log, calls: StoreCalls) -> None:
         self._log = log
         self._calls = calls
         self._changed = asyncio.Event()

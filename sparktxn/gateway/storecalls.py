@@ -12,13 +12,13 @@ from typing import ParamSpec, TypeVar
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, Deadline
 
-__all__ = ["Calls"]
+__all__ = ["StoreCalls"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Calls:
+class StoreCalls:
     """Runs calls on at most `workers` threads, each for at most `timeout_s`."""
 
     def __init__(self, clock: Clock, workers: int, timeout_s: float) -> None:

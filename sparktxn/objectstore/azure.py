@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
-from sparktxn.objectstore.cloud import Cloud, Refusal, causes
+from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.process.events import log_event
 
@@ -57,7 +57,7 @@ class _AzureRequests:
         async for answer in await container.delete_blobs(*names, raise_on_any_failure=False):
             if answer.status_code >= 400 and answer.status_code != 404:
                 code = answer.headers.get("x-ms-error-code", "")
-                raise _RefusedDelete(Refusal(answer.status_code, code, "an object was not deleted"))
+                raise _RefusedDelete(ErrorResponse(answer.status_code, code, "an object was not deleted"))
 
     async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
         bucket, _, path = prefix.partition("/")
@@ -94,7 +94,7 @@ def _passes(record: logging.LogRecord) -> bool:
 
 
 class _RefusedDelete(Exception):
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ErrorResponse) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
 
@@ -140,15 +140,15 @@ class _Services:
 _services: Final = _Services()
 
 
-def _refusal(error: BaseException) -> Refusal:
+def _refusal(error: BaseException) -> ErrorResponse:
     for cause in causes(error):
         if isinstance(cause, _RefusedDelete):
             return cause.refusal
         status = getattr(cause, "status_code", None)
         if isinstance(status, int):
             code = getattr(cause, "error_code", None)
-            return Refusal(status, str(getattr(code, "value", code or "")))
-    return Refusal()
+            return ErrorResponse(status, str(getattr(code, "value", code or "")))
+    return ErrorResponse()
 
 
 AZURE: Final = Cloud(

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 from sparktxn.objectstore.contract import ObjectInfo
 
-__all__ = ["Cloud", "Refusal", "Requests", "causes"]
+__all__ = ["Cloud", "CloudRequests", "ErrorResponse", "causes"]
 
 
-class Requests(Protocol):
+class CloudRequests(Protocol):
     """Single requests to a store; keys are ``bucket/prefix/name``. Failures are the client's own exceptions.
 
     Runs on fsspec's event loop. A request that is cancelled keeps no connection.
@@ -39,7 +39,7 @@ class Requests(Protocol):
         """
 
 
-class Refusal(NamedTuple):
+class ErrorResponse(NamedTuple):
     """What a store has answered to a request that failed: an HTTP status, 0 if it has not answered."""
 
     status: int = 0
@@ -53,9 +53,9 @@ class Cloud(NamedTuple):
 
     file_system: Callable[[], Any]
     """Returns fsspec's class, whose constructor takes the ``storage.*`` settings. Raises ImportError."""
-    connect: Callable[[Mapping[str, Any], float], Requests]
+    connect: Callable[[Mapping[str, Any], float], CloudRequests]
     """Makes the requests of a handle, from its settings and its request time-out in seconds. Sends nothing."""
-    refusal: Callable[[BaseException], Refusal]
+    refusal: Callable[[BaseException], ErrorResponse]
     """Reads a store's answer from an exception of its client."""
     credentials: str
     """Where credentials can come from, as advice."""

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from sparktxn.objectstore.cloud import Cloud, Refusal, causes
+from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
 from sparktxn.objectstore.contract import ObjectInfo
 
 __all__ = ["GCS"]
@@ -29,7 +29,7 @@ _PAGE: Final = {"fields": "items(name,size,timeCreated),nextPageToken", "maxResu
 
 
 class _RefusedRequest(Exception):
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ErrorResponse) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
 
@@ -73,7 +73,7 @@ class _GcsRequests:
             raise ConnectionError(f"{len(statuses)} of {len(keys)} answers arrived")
         for key, status in zip(keys, statuses, strict=True):
             if status >= 400 and status != 404:
-                raise _RefusedRequest(Refusal(status, "", f"{key!r} was not deleted"))
+                raise _RefusedRequest(ErrorResponse(status, "", f"{key!r} was not deleted"))
 
     async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
         bucket, _, path = prefix.partition("/")
@@ -122,7 +122,7 @@ class _GcsRequests:
         refusal = _read_refusal(answer.status, body)
         # Only a request for an object's bytes meets an absent object.
         if answer.status == 404 and ("alt" not in params or "bucket does not exist" in refusal.text):
-            refusal = Refusal(404, "NoSuchBucket")
+            refusal = ErrorResponse(404, "NoSuchBucket")
         raise _RefusedRequest(refusal)
 
     async def _connected(self) -> Any:
@@ -174,19 +174,19 @@ def _make(storage: Mapping[str, Any]) -> Any:
     return files
 
 
-def _read_refusal(status: int, body: bytes) -> Refusal:
+def _read_refusal(status: int, body: bytes) -> ErrorResponse:
     """Read an answer's reason and words: JSON, or plain text where the object's bytes were asked for."""
     text = body.decode(errors="replace").strip()
     try:
         error = json.loads(text)["error"]
         reasons = [str(one.get("reason", "")) for one in error.get("errors", ())]
-        return Refusal(status, (reasons or [""])[0], str(error.get("message", "")))
+        return ErrorResponse(status, (reasons or [""])[0], str(error.get("message", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Refusal(status, "", "" if text.startswith("<") else text[:300])
+        return ErrorResponse(status, "", "" if text.startswith("<") else text[:300])
 
 
-def _refusal(error: BaseException) -> Refusal:
-    return next((cause.refusal for cause in causes(error) if isinstance(cause, _RefusedRequest)), Refusal())
+def _refusal(error: BaseException) -> ErrorResponse:
+    return next((cause.refusal for cause in causes(error) if isinstance(cause, _RefusedRequest)), ErrorResponse())
 
 
 GCS: Final = Cloud(

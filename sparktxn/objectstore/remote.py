@@ -24,7 +24,7 @@ from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.azure import AZURE
-from sparktxn.objectstore.cloud import Cloud, Refusal, Requests, causes
+from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, causes
 from sparktxn.objectstore.contract import (
     ObjectInfo,
     PutOutcome,
@@ -90,7 +90,7 @@ class RemoteStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._fork = ForkGuard()
-        self._requests: Requests | None = None
+        self._requests: CloudRequests | None = None
 
     def __repr__(self) -> str:
         return f"RemoteStore({self.uri!r})"
@@ -178,7 +178,7 @@ class RemoteStore:
         asked = (info for info in found if info.name.startswith(key) and not info.name.endswith("/"))
         return (info._replace(name=info.name[len(self._base) :]) for info in asked)
 
-    def _connected(self) -> Requests:
+    def _connected(self) -> CloudRequests:
         """Return the requests of this process, made at the first use.
 
         Raises:
@@ -336,7 +336,7 @@ class _Patience:
         return f"no answer in {self._timeout_s:g} s"
 
 
-def _outcome(refusal: Refusal, error: BaseException) -> PutOutcome:
+def _outcome(refusal: ErrorResponse, error: BaseException) -> PutOutcome:
     """Return what a failed create says; another 409 says "not written, try again", as clients have done."""
     is_taken = refusal.status == 412 or refusal.code in _TAKEN
     if is_taken or (not refusal.status and isinstance(error, FileExistsError)):
@@ -344,7 +344,7 @@ def _outcome(refusal: Refusal, error: BaseException) -> PutOutcome:
     return PutOutcome.UNKNOWN
 
 
-def _is_transient(refusal: Refusal, error: BaseException) -> bool:
+def _is_transient(refusal: ErrorResponse, error: BaseException) -> bool:
     if refusal.status:
         return refusal.status in _TRANSIENT_STATUS
     return any(

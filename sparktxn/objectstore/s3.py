@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.objectstore.cloud import Cloud, Refusal, causes
+from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
 from sparktxn.objectstore.contract import ObjectInfo
 
 __all__ = ["CONNECTIONS", "S3", "found_credentials"]
@@ -116,13 +116,13 @@ def found_credentials(profile: str | None) -> tuple[str | None, str | None, str 
     return (frozen.access_key, frozen.secret_key, frozen.token) if frozen is not None else (None, None, None)
 
 
-def _refusal(error: BaseException) -> Refusal:
+def _refusal(error: BaseException) -> ErrorResponse:
     for cause in causes(error):
         answer = getattr(cause, "response", None)
         if isinstance(answer, Mapping):
             status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return Refusal(int(status), str(answer.get("Error", {}).get("Code", "")))
-    return Refusal()
+            return ErrorResponse(int(status), str(answer.get("Error", {}).get("Code", "")))
+    return ErrorResponse()
 
 
 S3: Final = Cloud(

@@ -3,6 +3,6 @@
 from sparktxn.producer.client import Producer
 from sparktxn.producer.preparedstate import PreparedTransaction
 from sparktxn.producer.serializing import SerializingProducer
-from sparktxn.producer.states import TransactionState
+from sparktxn.producer.states import TransactionPhase
 
-__all__ = ["PreparedTransaction", "Producer", "SerializingProducer", "TransactionState"]
+__all__ = ["PreparedTransaction", "Producer", "SerializingProducer", "TransactionPhase"]

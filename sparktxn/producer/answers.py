@@ -13,7 +13,7 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Lookups", "clock_of", "closing_time_s", "own_time_s"]
+__all__ = ["ProducerLookups", "clock_of", "closing_time_s", "own_time_s"]
 
 
 clock_of: Final = attrgetter("_clock")
@@ -26,7 +26,7 @@ closing_time_s: Final = attrgetter("_closing_time_s")
 """Returns how long close() without a time-out may take."""
 
 
-class Lookups(WithoutCredentials):
+class ProducerLookups(WithoutCredentials):
     """The calls of a producer that write nothing."""
 
     _clock: Clock

@@ -9,16 +9,16 @@ from typing import Any, Final, Protocol
 from sparktxn.errors import KafkaException, StoreError
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.recordvalues import Positioned
-from sparktxn.producer.states import TransactionState
+from sparktxn.producer.states import TransactionPhase
 
 __all__ = ["transaction_block"]
 
-_OPEN: Final = frozenset({TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR})
+_OPEN: Final = frozenset({TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE_ERROR})
 _MAY_COMMIT: Final = frozenset(
     {
-        TransactionState.COMMITTING_TRANSACTION,
-        TransactionState.PREPARING_TRANSACTION,
-        TransactionState.PREPARED_TRANSACTION,
+        TransactionPhase.COMMITTING_TRANSACTION,
+        TransactionPhase.PREPARING_TRANSACTION,
+        TransactionPhase.PREPARED_TRANSACTION,
     }
 )
 _FATAL: Final = (
@@ -35,7 +35,7 @@ class _Producer(Protocol):
     """What a block needs of a producer."""
 
     @property
-    def transaction_state(self) -> TransactionState: ...
+    def transaction_state(self) -> TransactionPhase: ...
 
     def begin_transaction(self) -> None: ...
 
@@ -74,7 +74,7 @@ class _Source:
     def fail(self, producer: _Producer, error: BaseException, *, commits: bool) -> None:
         """Go back to where the block began, unless the transaction may still have been committed."""
         state = producer.transaction_state
-        if state is TransactionState.FATAL_ERROR:
+        if state is TransactionPhase.FATAL_ERROR:
             # A refusal has written nothing. After another error of a commit, the log may hold the transaction.
             unknown = commits and isinstance(error.__cause__, StoreError)
             if self._end is not None:

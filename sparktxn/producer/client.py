@@ -19,7 +19,7 @@ from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
 from sparktxn.process.events import log_event
-from sparktxn.producer.answers import Lookups, clock_of, closing_time_s, own_time_s
+from sparktxn.producer.answers import ProducerLookups, clock_of, closing_time_s, own_time_s
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch
@@ -39,7 +39,7 @@ from sparktxn.producer.recordvalues import (
     seconds,
 )
 from sparktxn.producer.reports import DeliveryCallback, Reports
-from sparktxn.producer.states import TransactionState
+from sparktxn.producer.states import TransactionPhase
 from sparktxn.producer.topics import Topics, too_large, without_key
 from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, TopicBuffer
@@ -59,7 +59,7 @@ _PAUSE_S: Final = 0.05
 _FULL_QUEUE_S: Final = 1.0  # how long poll(0) works on a transaction's queue that is full: it would stay so without
 
 
-class Producer(Lookups):
+class Producer(ProducerLookups):
     """Writes records to topics, each stored once; with ``transactional.id`` in transactions.
 
     Safe for several threads. Callbacks are called only inside poll(), flush(), commit_transaction() and
@@ -257,7 +257,7 @@ class Producer(Lookups):
         served = self._reports.serve_with_statistics()
         if served or not self._may_wait(timeout_s):
             return served
-        if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
+        if self._transactions is not None and self._transactions.state is TransactionPhase.IN_TRANSACTION and len(self):
             with Deadline(self._clock, timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else self._own_time_s).governs():
                 self._flush_transaction(self._transactions)
         else:
@@ -430,9 +430,9 @@ class Producer(Lookups):
         return self._outbox.identity.producer_epoch if self._outbox is not None else -1
 
     @property
-    def transaction_state(self) -> TransactionState:
+    def transaction_state(self) -> TransactionPhase:
         """Where the producer is between init_transactions() and close(); UNINITIALIZED if it is not transactional."""
-        return self._transactions.state if self._transactions is not None else TransactionState.UNINITIALIZED
+        return self._transactions.state if self._transactions is not None else TransactionPhase.UNINITIALIZED
 
     # --- the handle ------------------------------------------------------------------------------------------------
 
@@ -572,7 +572,7 @@ class Producer(Lookups):
         if self._transactions is None:
             if self._log is not None:
                 self._flush_linger()
-        elif self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+        elif self.transaction_state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE_ERROR):
             try:
                 self._transactions.abort()
             except KafkaException as error:

@@ -15,7 +15,7 @@ from sparktxn.process.clock import Deadline, callers_own_time, is_time_up, time_
 from sparktxn.process.dropped import Held, hold
 from sparktxn.process.events import log_event
 from sparktxn.producer.outbox import Outbox
-from sparktxn.producer.transactionerrors import Operation
+from sparktxn.producer.transactionerrors import TransactionOperation
 from sparktxn.stage.buffers import Buffers
 from sparktxn.stage.pendingsegment import PendingSegment
 from sparktxn.stage.transaction import NO_IDENTITY
@@ -207,7 +207,7 @@ class Linger:
         if not segments:
             return
         try:
-            self._outbox.publish(Operation.PUBLISH, segments)
+            self._outbox.publish(TransactionOperation.PUBLISH, segments)
             self._outbox.resolve()
         except CommandRefused as refused:
             if refused.error.code() in _RENEWED_BY:
@@ -218,7 +218,7 @@ class Linger:
         """Publish in one list a segment: a deleted topic then fails its own records only."""
         for segment in segments:
             try:
-                self._outbox.publish(Operation.PUBLISH, [segment])
+                self._outbox.publish(TransactionOperation.PUBLISH, [segment])
                 self._outbox.resolve()
             except CommandRefused as refused:
                 self._outbox.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]

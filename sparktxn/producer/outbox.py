@@ -12,7 +12,7 @@ from sparktxn.format.commands import Command, CommandResult
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import acquired_in_time
 from sparktxn.producer.reports import Reports
-from sparktxn.producer.transactionerrors import Operation
+from sparktxn.producer.transactionerrors import TransactionOperation
 from sparktxn.stage.buffers import Buffers, Limits
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment
@@ -37,7 +37,7 @@ class Outbox(TransactionWriter):
         self._buffers = buffers
         self._reports = reports
         self._lock = threading.Lock()
-        self._operation = Operation.PUBLISH
+        self._operation = TransactionOperation.PUBLISH
         self._named: Sequence[PendingSegment] = ()
         self._before_count = 0
         self.stored_records: dict[TopicPartitionKey, int] = {}
@@ -62,7 +62,7 @@ class Outbox(TransactionWriter):
             self._lock.release()
 
     @property
-    def under_way(self) -> Operation | None:
+    def under_way(self) -> TransactionOperation | None:
         """What the list whose outcome is not known was sent for."""
         return self._operation if self._under_way is not None else None
 
@@ -97,7 +97,7 @@ class Outbox(TransactionWriter):
 
     def publish(
         self,
-        operation: Operation,
+        operation: TransactionOperation,
         segments: Sequence[PendingSegment],
         after: Sequence[Command] = (),
         transaction: TransactionIdentity | None = None,
@@ -121,7 +121,7 @@ class Outbox(TransactionWriter):
             self.stored_records[place] = self.stored_records.get(place, 0) + segment.record_count
             if segment.report_count:
                 self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
-        if self._operation is Operation.PUBLISH:
+        if self._operation is TransactionOperation.PUBLISH:
             self._count_published(named)
         self._buffers.settle(named)
 

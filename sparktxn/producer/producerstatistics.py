@@ -7,13 +7,13 @@ from typing import Any, Final
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.kafka.statscallback import by_topic
 from sparktxn.producer.outbox import Outbox
-from sparktxn.producer.states import TransactionState
+from sparktxn.producer.states import TransactionPhase
 from sparktxn.stage.buffers import Buffers
 from sparktxn.stage.transaction import NO_IDENTITY
 
 __all__ = ["producer_statistics"]
 
-_S: Final = TransactionState
+_S: Final = TransactionPhase
 
 _TXN_STATES: Final = {
     _S.UNINITIALIZED: "Init",
@@ -30,7 +30,7 @@ _TXN_STATES: Final = {
 
 
 def producer_statistics(
-    settings: ProducerSettings, buffers: Buffers | None, outbox: Outbox | None, state: TransactionState
+    settings: ProducerSettings, buffers: Buffers | None, outbox: Outbox | None, state: TransactionPhase
 ) -> dict[str, Any]:
     """Return the fields of a producer; `state` is that of its transactions, if it has any.
 

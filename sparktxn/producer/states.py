@@ -28,10 +28,10 @@ from typing import Final
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
-__all__ = ["VALID_PREVIOUS_STATES", "ProducerStates", "TransactionState"]
+__all__ = ["VALID_PREVIOUS_STATES", "ProducerStates", "TransactionPhase"]
 
 
-class TransactionState(StrEnum):
+class TransactionPhase(StrEnum):
     """Where a transactional producer is between `init_transactions` and `close`."""
 
     UNINITIALIZED = "UNINITIALIZED"
@@ -46,9 +46,9 @@ class TransactionState(StrEnum):
     FATAL_ERROR = "FATAL_ERROR"
 
 
-_S: Final = TransactionState
+_S: Final = TransactionPhase
 
-VALID_PREVIOUS_STATES: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+VALID_PREVIOUS_STATES: Final[dict[TransactionPhase, frozenset[TransactionPhase]]] = {
     _S.UNINITIALIZED: frozenset(),
     _S.INITIALIZING: frozenset({_S.UNINITIALIZED}),
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
@@ -80,13 +80,13 @@ class ProducerStates:
     __slots__ = ("_error", "_lock", "_running", "_unfinished", "current")
 
     def __init__(self) -> None:
-        self.current = TransactionState.UNINITIALIZED
+        self.current = TransactionPhase.UNINITIALIZED
         self._error: KafkaException | None = None
         self._lock = threading.Lock()
         self._running: str | None = None
         self._unfinished: str | None = None
 
-    def move(self, state: TransactionState, error: KafkaException | None = None) -> None:
+    def move(self, state: TransactionPhase, error: KafkaException | None = None) -> None:
         """Enter `state`; the error states are entered with the `error` that later calls raise.
 
         Raises:
@@ -97,7 +97,7 @@ class ProducerStates:
         self.current = state
         self._error = error
 
-    def require(self, call: str, *allowed: TransactionState) -> None:
+    def require(self, call: str, *allowed: TransactionPhase) -> None:
         """Pass if the state is one of `allowed`.
 
         Raises:
@@ -112,7 +112,7 @@ class ProducerStates:
         raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
 
     @contextmanager
-    def call(self, name: str, *allowed: TransactionState) -> Iterator[None]:
+    def call(self, name: str, *allowed: TransactionPhase) -> Iterator[None]:
         """Run the body as call `name`, which may begin in the states `allowed`; a retriable error leaves it unfinished.
 
         Raises:
@@ -140,7 +140,7 @@ class ProducerStates:
             self._lock.release()
 
 
-def _hint(state: TransactionState) -> str:
+def _hint(state: TransactionPhase) -> str:
     hints = {
         _S.UNINITIALIZED: ": call init_transactions() first",
         _S.INITIALIZING: ": call init_transactions() again",

@@ -26,11 +26,11 @@ from sparktxn.format.commands import (
     OffsetToCommit,
 )
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.producer.opentransaction import OpenTransaction
+from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.preparedstate import PreparedTransaction
-from sparktxn.producer.states import ProducerStates, TransactionState
-from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
+from sparktxn.producer.states import ProducerStates, TransactionPhase
+from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, TransactionOperation, failure_of
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Transactions"]
 
-_S: Final = TransactionState
+_S: Final = TransactionPhase
 
 
 class Transactions:
     """One transactional id's transactions, one after the other."""
 
-    _open: OpenTransaction
+    _open: CurrentTransaction
     """Made by `init`: the states let no other call come before it."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Transactions:
         self._prepared: PreparedTransaction | None = None
 
     @property
-    def state(self) -> TransactionState:
+    def state(self) -> TransactionPhase:
         """The state."""
         return self._states.current
 
@@ -91,10 +91,10 @@ class Transactions:
         with self._states.call("init_transactions", _S.UNINITIALIZED, _S.INITIALIZING):
             if self.state is _S.UNINITIALIZED:
                 self._states.move(_S.INITIALIZING)
-            self._open = OpenTransaction(
+            self._open = CurrentTransaction(
                 *connect(), self._transactional_id, self._timeout_ms, delivery_timeout_s=self._delivery_timeout_s
             )
-            with self._alone(Operation.INIT) as open_:
+            with self._alone(TransactionOperation.INIT) as open_:
                 result = open_.initialise(keep_prepared=keep_prepared)
             open_.number = result.transaction
             if result.prepared_producer_id == NO_PRODUCER_ID:
@@ -147,7 +147,7 @@ class Transactions:
         with self._states.call("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION):
             if self.state is _S.IN_TRANSACTION:
                 self._move(_S.PREPARING_TRANSACTION)
-            with self._alone(Operation.PREPARE) as open_:
+            with self._alone(TransactionOperation.PREPARE) as open_:
                 open_.prepare()
             identity = open_.outbox.identity
             self._prepared = PreparedTransaction(identity.producer_id, identity.producer_epoch)
@@ -170,10 +170,10 @@ class Transactions:
                 reason = "the outcome of complete_transaction() with another value is not known: call it with that one"
                 raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, reason, retriable=True))
             if commits:
-                with self._ending(_S.COMMITTING_TRANSACTION, Operation.END) as open_:
+                with self._ending(_S.COMMITTING_TRANSACTION, TransactionOperation.END) as open_:
                     open_.commit()
             else:
-                with self._ending(_S.ABORTING_TRANSACTION, Operation.ABORT) as open_:
+                with self._ending(_S.ABORTING_TRANSACTION, TransactionOperation.ABORT) as open_:
                     open_.abort()
 
     def commit(self) -> None:
@@ -181,7 +181,7 @@ class Transactions:
         allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION)
         with (
             self._states.call("commit_transaction", *allowed),
-            self._ending(_S.COMMITTING_TRANSACTION, Operation.END) as open_,
+            self._ending(_S.COMMITTING_TRANSACTION, TransactionOperation.END) as open_,
         ):
             open_.commit()
 
@@ -190,22 +190,22 @@ class Transactions:
         allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
         with (
             self._states.call("abort_transaction", *allowed),
-            self._ending(_S.ABORTING_TRANSACTION, Operation.ABORT) as open_,
+            self._ending(_S.ABORTING_TRANSACTION, TransactionOperation.ABORT) as open_,
         ):
             open_.abort()
 
     def publish(self) -> None:
         """Publish what waits, offsets too, under the open transaction: flush(). Errors are kept for the next call."""
-        self._settle(OpenTransaction.publish)
+        self._settle(CurrentTransaction.publish)
 
     def upload(self) -> None:
         """Make what waits durable, unpublished: flush() with transaction.publish=commit."""
-        self._settle(OpenTransaction.upload)
+        self._settle(CurrentTransaction.upload)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _ending(self, state: TransactionState, operation: Operation) -> Iterator[OpenTransaction]:
+    def _ending(self, state: TransactionPhase, operation: TransactionOperation) -> Iterator[CurrentTransaction]:
         """Have the body end the transaction, in `state`; then the next one may begin."""
         if self._states.current is not state:
             self._move(state)
@@ -216,7 +216,7 @@ class Transactions:
         self._move(_S.READY)
 
     @contextmanager
-    def _alone(self, operation: Operation) -> Iterator[OpenTransaction]:
+    def _alone(self, operation: TransactionOperation) -> Iterator[CurrentTransaction]:
         """Have the body work while no other thread publishes; raise what the log raises with the flags of `operation`.
 
         Raises:
@@ -229,7 +229,7 @@ class Transactions:
             except CommandRefused as refused:
                 raise self._refused(refused, operation) from None
             except StoreError as error:
-                if error.error.retriable() or operation is Operation.INIT:
+                if error.error.retriable() or operation is TransactionOperation.INIT:
                     raise
                 failure = KafkaException(KafkaError(error.error.code(), error.error.str(), fatal=True))
                 self._fail(Failure.FATAL, failure)
@@ -251,11 +251,11 @@ class Transactions:
             )
             raise KafkaException(KafkaError(ErrorCode.INVALID_TXN_STATE, reason))
 
-    def _settle(self, work: Callable[[OpenTransaction], object]) -> None:
+    def _settle(self, work: Callable[[CurrentTransaction], object]) -> None:
         if self.state is not _S.IN_TRANSACTION:
             return
         try:
-            with self._alone(Operation.PUBLISH) as open_:
+            with self._alone(TransactionOperation.PUBLISH) as open_:
                 if self.state is _S.IN_TRANSACTION:
                     work(open_)
         except KafkaException:
@@ -286,7 +286,7 @@ class Transactions:
             raise raised
         return topic.topic_id
 
-    def _move(self, state: TransactionState, error: KafkaException | None = None) -> None:
+    def _move(self, state: TransactionPhase, error: KafkaException | None = None) -> None:
         self._states.move(state, error)
         if state is not _S.IN_TRANSACTION:
             self._refuse_records()
@@ -300,14 +300,16 @@ class Transactions:
             self._move(_S.FATAL_ERROR, error)
             self._on_fatal(error.error)
 
-    def _refused(self, refused: CommandRefused, operation: Operation) -> KafkaException:
+    def _refused(self, refused: CommandRefused, operation: TransactionOperation) -> KafkaException:
         """Return the exception that reports a refusal to the caller; the state and the waiting reports follow it."""
         failure, error = failure_of(refused, operation)
         open_ = self._open
-        if refused.error.code() in BUMPING_CODES or (operation is Operation.INIT and failure is Failure.ABORT):
+        if refused.error.code() in BUMPING_CODES or (
+            operation is TransactionOperation.INIT and failure is Failure.ABORT
+        ):
             # An init that is to be aborted has taken no identity: the abort takes one.
             open_.needs_bump = True
         self._fail(failure, error)
-        if failure is not Failure.RETRY and operation is not Operation.INIT:
+        if failure is not Failure.RETRY and operation is not TransactionOperation.INIT:
             open_.outbox.discard(error.error)
         return error

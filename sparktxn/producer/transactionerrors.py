@@ -21,10 +21,10 @@ from sparktxn.errors import (
     TransactionAborted,
 )
 
-__all__ = ["BUMPING_CODES", "FAILURES", "Failure", "Operation", "failure_of"]
+__all__ = ["BUMPING_CODES", "FAILURES", "Failure", "TransactionOperation", "failure_of"]
 
 
-class Operation(Enum):
+class TransactionOperation(Enum):
     """What the refused commands were for."""
 
     INIT = "init_transactions"
@@ -63,15 +63,15 @@ _EVERYWHERE: Final[dict[int, Failure]] = {
     _E.TRANSACTION_ABORTABLE: Failure.ABORT,
 }
 
-FAILURES: Final[Mapping[Operation, Mapping[int, Failure]]] = MappingProxyType(
+FAILURES: Final[Mapping[TransactionOperation, Mapping[int, Failure]]] = MappingProxyType(
     {
-        Operation.INIT: MappingProxyType({**_EVERYWHERE}),
+        TransactionOperation.INIT: MappingProxyType({**_EVERYWHERE}),
         # A stale epoch is a fence in every operation, as in librdkafka. Kafka's Java client since 2.7 asks for an abort
         # first, whose own init then reveals the fence.
-        Operation.PUBLISH: MappingProxyType({**_EVERYWHERE, _E.INVALID_TXN_STATE: Failure.ABORT}),
-        Operation.PREPARE: MappingProxyType({**_EVERYWHERE}),
-        Operation.END: MappingProxyType({**_EVERYWHERE}),
-        Operation.ABORT: MappingProxyType({**_EVERYWHERE}),
+        TransactionOperation.PUBLISH: MappingProxyType({**_EVERYWHERE, _E.INVALID_TXN_STATE: Failure.ABORT}),
+        TransactionOperation.PREPARE: MappingProxyType({**_EVERYWHERE}),
+        TransactionOperation.END: MappingProxyType({**_EVERYWHERE}),
+        TransactionOperation.ABORT: MappingProxyType({**_EVERYWHERE}),
     }
 )
 """Per operation, what a code means. One that is not listed is fatal to an init, and else abortable."""
@@ -87,10 +87,10 @@ BUMPING_CODES: Final = frozenset(
 """After these the abort also initialises again, for a fresh epoch whose sequences begin at 0 (KIP-360)."""
 
 
-def failure_of(refused: CommandRefused, operation: Operation) -> tuple[Failure, KafkaException]:
+def failure_of(refused: CommandRefused, operation: TransactionOperation) -> tuple[Failure, KafkaException]:
     """Return what a refusal means in an operation, and its exception, with librdkafka's code and flags."""
     code, reason = refused.error.code(), refused.error.str()
-    default = Failure.FATAL if operation is Operation.INIT else Failure.ABORT
+    default = Failure.FATAL if operation is TransactionOperation.INIT else Failure.ABORT
     failure = FAILURES[operation].get(code, default)
     if failure is Failure.FENCED:
         return failure, ProducerFenced(KafkaError(_E.LOCAL_FENCED, reason, fatal=True))

@@ -25,9 +25,9 @@ from sparktxn.format.commands import Command, SinkBatchCommit, TxnOffsetCommit
 from sparktxn.stage.pendingcommits import (
     Contents,
     Expectations,
-    GroupOffsets,
     PendingCommit,
     SinkCommit,
+    TransactionOffsets,
     prescriptive,
 )
 from sparktxn.stage.sharedcommits import SharedCommits
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchCommits",
     "CommitResult",
-    "GroupOffsets",
     "OnReplayMismatch",
     "ReplayMismatch",
     "SinkCommit",
+    "TransactionOffsets",
     "fingerprint_of",
 ]
 
@@ -97,7 +97,7 @@ class BatchCommits:
         transactional_id: str | None,
         sink: SinkCommit | None,
         on_replay_mismatch: OnReplayMismatch = "fail",
-        group: GroupOffsets | None = None,
+        group: TransactionOffsets | None = None,
         expected: Expectations = (),
     ) -> CommitResult:
         """Commit the segments as one transaction; see `Store.commit`."""

@@ -33,7 +33,7 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Contents", "Expectations", "GroupOffsets", "PendingCommit", "SinkCommit", "prescriptive"]
+__all__ = ["Contents", "Expectations", "PendingCommit", "SinkCommit", "TransactionOffsets", "prescriptive"]
 
 
 class SinkCommit(Struct, frozen=True):
@@ -58,7 +58,7 @@ Expectations = tuple[tuple[int, int, int], ...]
 """Where partitions must end for a commit to pass: (topic id, partition, log end offset) of each."""
 
 
-class GroupOffsets(Struct, frozen=True):
+class TransactionOffsets(Struct, frozen=True):
     """The offsets that a transaction commits for a consumer group."""
 
     group_id: str
@@ -70,7 +70,7 @@ class Contents(Struct, frozen=True):
 
     segments: tuple[str, ...]
     sink: SinkCommit | None
-    group: GroupOffsets | None = None
+    group: TransactionOffsets | None = None
     expected: Expectations = ()
 
     @classmethod
@@ -78,7 +78,7 @@ class Contents(Struct, frozen=True):
         cls,
         staged: Sequence[StagedSegment],
         sink: SinkCommit | None = None,
-        group: GroupOffsets | None = None,
+        group: TransactionOffsets | None = None,
         expected: Expectations = (),
     ) -> Contents:
         """Return the contents of a commit of these segments, in whatever order."""

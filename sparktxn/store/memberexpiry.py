@@ -25,7 +25,7 @@ __all__ = [
     "REBALANCE",
     "SESSION",
     "EntryTimes",
-    "Overdue",
+    "OverdueMember",
     "Sign",
     "Watched",
     "expire_overdue",
@@ -69,7 +69,7 @@ class Watched(NamedTuple):
         return self.last_entry if reason == SESSION else self.revoking_since
 
 
-class Overdue(NamedTuple):
+class OverdueMember(NamedTuple):
     """A member to propose for expiry, and for how long it has been silent, or has owed partitions."""
 
     member: Watched
@@ -99,7 +99,7 @@ def watched(member: MemberState) -> Watched:
 
 def overdue_by_store_clock(
     members: Iterable[Watched], signs: Mapping[str, Sign], written_ms: Callable[[int], int | None], now_ms: int
-) -> list[Overdue]:
+) -> list[OverdueMember]:
     """Return which members are silent, or owe partitions for too long, by the object store's clock alone.
 
     Args:
@@ -117,11 +117,11 @@ def overdue_by_store_clock(
         sign_ms = signs.get(member.member_id, Sign()).modified_ms
         silent_ms = ages.above(member.last_entry, member.session_timeout_ms + _MARGIN_MS, now_ms - sign_ms)
         if silent_ms is not None:
-            found.append(Overdue(member, SESSION, silent_ms))
+            found.append(OverdueMember(member, SESSION, silent_ms))
         elif member.revoking_since:
             owed_ms = ages.above(member.revoking_since, member.rebalance_timeout_ms + _MARGIN_MS)
             if owed_ms is not None:
-                found.append(Overdue(member, REBALANCE, owed_ms))
+                found.append(OverdueMember(member, REBALANCE, owed_ms))
     return sorted(found, key=lambda late: late.member.member_id)
 
 
@@ -206,7 +206,7 @@ def listed_signs(objects: ObjectStore, group_id: str, member_ids: Iterable[str])
 
 def overdue_members(
     log: Log, group_id: str, now_ms: int, written_ms: Callable[[int], int | None] | None = None
-) -> list[Overdue]:
+) -> list[OverdueMember]:
     """Return which members of a group, as last known, are overdue by the store's clock.
 
     Args:
@@ -247,13 +247,13 @@ def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
         log_event("members_not_read", group_ids=group_ids, error=error)
 
 
-def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
+def propose_expiry(log: Log, group_id: str, overdue: Sequence[OverdueMember]) -> list[OverdueMember]:
     """Propose that members expire, again for those whose epoch an expiry has raised; return those that are out.
 
     Raises:
         KafkaException: the store did not answer in time; some may have expired.
     """
-    gone: list[Overdue] = []
+    gone: list[OverdueMember] = []
     left = list(overdue)
     while left:
         gone += _send(log, group_id, left)
@@ -271,7 +271,7 @@ def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[
     return gone
 
 
-def _send(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
+def _send(log: Log, group_id: str, overdue: Sequence[OverdueMember]) -> list[OverdueMember]:
     """Propose once, in as few entries as possible; return those that are no members any more."""
     proposals = [(late, log.send([_expiry(group_id, late)])) for late in overdue]
     gone = []
@@ -295,7 +295,7 @@ def _send(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
     return gone
 
 
-def _expiry(group_id: str, late: Overdue) -> ExpireMember:
+def _expiry(group_id: str, late: OverdueMember) -> ExpireMember:
     return ExpireMember(
         group_id=group_id,
         member_id=late.member.member_id,

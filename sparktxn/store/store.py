@@ -44,9 +44,9 @@ from sparktxn.scan.transactioncolumns import with_metadata
 from sparktxn.stage.batchcommits import (
     BatchCommits,
     CommitResult,
-    GroupOffsets,
     OnReplayMismatch,
     SinkCommit,
+    TransactionOffsets,
 )
 from sparktxn.stage.merging import checked
 from sparktxn.stage.newcolumns import add_columns
@@ -519,16 +519,16 @@ class Store(NoCopies):
         finally:
             self._committing.release()
 
-    def _group_offsets(self, offsets: ConsumerGroupTopicPartitions) -> GroupOffsets:
+    def _group_offsets(self, offsets: ConsumerGroupTopicPartitions) -> TransactionOffsets:
         """Return the offsets by topic ids, after overdue members were taken out: a group with members refuses them.
 
         A topic that this handle does not know makes it read the log's newest.
         """
         try:
-            found = GroupOffsets(*offsets_to_commit(self.log, offsets))
+            found = TransactionOffsets(*offsets_to_commit(self.log, offsets))
         except KafkaException:
             self.log.refresh()
-            found = GroupOffsets(*offsets_to_commit(self.log, offsets))
+            found = TransactionOffsets(*offsets_to_commit(self.log, offsets))
         expire_overdue(self.log, [found.group_id])
         return found
 

@@ -17,7 +17,7 @@ import msgspec
 
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.tableformats.icebergfiles import IcebergFiles
-from sparktxn.tableformats.icebergmanifests import Snapshot, decode_list, encode_list, manifests
+from sparktxn.tableformats.icebergmanifests import IcebergSnapshot, decode_list, encode_list, manifests
 from sparktxn.tableformats.icebergschema import PARTITION_ID, last_column_id, name_mapping, schema_of
 from sparktxn.tableformats.version import TableFile, TableVersion
 
@@ -103,7 +103,7 @@ def publication(
     if previous is not None and previous["current-snapshot-id"] != version.version:
         raise ValueError(f"the metadata before version {version.version} is of {previous['current-snapshot-id'] - 1}")
     schema = _schema(version, previous)
-    snapshot = Snapshot(
+    snapshot = IcebergSnapshot(
         number=_snapshot_id(version.version),
         location=version.location,
         prefix=f"{_FOLDER}{version.published_entry:020d}",

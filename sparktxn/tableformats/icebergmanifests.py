@@ -19,7 +19,16 @@ from sparktxn.tableformats.icebergavro import ENTRY, LIST, decode_file, encode_f
 from sparktxn.tableformats.icebergschema import OFFSET_ID, TIMESTAMP_ID
 from sparktxn.tableformats.version import TableFile
 
-__all__ = ["FULL_FILES", "MERGED_MANIFESTS", "Entry", "Manifest", "Snapshot", "decode_list", "encode_list", "is_live"]
+__all__ = [
+    "FULL_FILES",
+    "MERGED_MANIFESTS",
+    "Entry",
+    "IcebergSnapshot",
+    "Manifest",
+    "decode_list",
+    "encode_list",
+    "is_live",
+]
 __all__ += ["manifests"]
 
 FULL_FILES: Final = 512
@@ -57,7 +66,7 @@ class Manifest(Struct, frozen=True):
         return found is not None and found[0] <= file.offset_min and file.offset_max <= found[1]
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class IcebergSnapshot(Struct, frozen=True, kw_only=True):
     """What the manifests of a snapshot are made from.
 
     `number` is its id and its sequence number. `header` is what each manifest says of the table. `prefix` begins the
@@ -88,7 +97,7 @@ def decode_list(data: bytes) -> list[Manifest]:
     return [Manifest(listed, {part: (low, high) for part, low, high in each}) for listed, each in pairs]
 
 
-def encode_list(snapshot: Snapshot, parent: int | None, found: Iterable[Manifest]) -> bytes:
+def encode_list(snapshot: IcebergSnapshot, parent: int | None, found: Iterable[Manifest]) -> bytes:
     """Return the list of a snapshot's manifests; `parent` is the id of the snapshot before."""
     found = list(found)
     ranges = [[(part, low, high) for part, (low, high) in each.ranges.items()] for each in found]
@@ -102,7 +111,7 @@ def encode_list(snapshot: Snapshot, parent: int | None, found: Iterable[Manifest
     return encode_file(LIST, header, [each.listed for each in found])
 
 
-def manifests(snapshot: Snapshot, before: Iterable[Manifest]) -> tuple[list[Manifest], list[tuple[str, bytes]]]:
+def manifests(snapshot: IcebergSnapshot, before: Iterable[Manifest]) -> tuple[list[Manifest], list[tuple[str, bytes]]]:
     """Return the manifests of a snapshot, and as objects those that are new; `before` are those of its parent.
 
     Raises:
@@ -127,7 +136,7 @@ def manifests(snapshot: Snapshot, before: Iterable[Manifest]) -> tuple[list[Mani
     return kept, new
 
 
-def _with_removed(snapshot: Snapshot, live: Iterable[Manifest]) -> dict[str, list[Entry]]:
+def _with_removed(snapshot: IcebergSnapshot, live: Iterable[Manifest]) -> dict[str, list[Entry]]:
     """Return the files of each manifest that has a removed one."""
     left = {f"{snapshot.location}/{file.path}": file for file in snapshot.removed}
     found = {}
@@ -166,7 +175,7 @@ def _first(found: Sequence[Manifest]) -> Iterator[Manifest]:
         count += manifest.file_count
 
 
-def _entries(snapshot: Snapshot, manifest: Manifest) -> list[Entry]:
+def _entries(snapshot: IcebergSnapshot, manifest: Manifest) -> list[Entry]:
     """Return the files of a manifest that are in the table."""
     name = manifest.listed["manifest_path"].removeprefix(f"{snapshot.location}/")
     data = snapshot.read(name)
@@ -190,14 +199,14 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
             yield entries[start:end]
 
 
-def _carried(entry: Entry, snapshot: Snapshot, gone: set[str]) -> Entry:
+def _carried(entry: Entry, snapshot: IcebergSnapshot, gone: set[str]) -> Entry:
     """Return an entry of the parent as the snapshot has it. It keeps its sequence numbers."""
     if entry["data_file"]["file_path"] in gone:
         return entry | {"status": _DELETED, "snapshot_id": snapshot.number}
     return entry | {"status": _EXISTING}
 
 
-def _added_entry(file: TableFile, snapshot: Snapshot) -> Entry:
+def _added_entry(file: TableFile, snapshot: IcebergSnapshot) -> Entry:
     number = snapshot.number
     return {
         "status": _ADDED,
@@ -236,7 +245,7 @@ def _bounds(timestamp_ms: int, offset: int) -> list[dict[str, Any]]:
     ]
 
 
-def _manifest(name: str, size: int, entries: Sequence[Entry], snapshot: Snapshot) -> Manifest:
+def _manifest(name: str, size: int, entries: Sequence[Entry], snapshot: IcebergSnapshot) -> Manifest:
     files, rows = [0, 0, 0], [0, 0, 0]
     for entry in entries:
         files[entry["status"]] += 1

@@ -16,10 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Fault", "FaultProxy"]
+__all__ = ["FaultProxy", "RequestFault"]
 
 
-class Fault(Enum):
+class RequestFault(Enum):
     """What happens to a request; AFTER means that the server has carried it out."""
 
     DROP_AFTER = "the connection is cut instead of an answer, after"
@@ -31,11 +31,13 @@ class Fault(Enum):
     DELAY = "the answer comes late"
 
 
-_CARRIED_OUT: Final = frozenset({Fault.DROP_AFTER, Fault.UNAVAILABLE_AFTER, Fault.HANG_AFTER, Fault.DELAY})
+_CARRIED_OUT: Final = frozenset(
+    {RequestFault.DROP_AFTER, RequestFault.UNAVAILABLE_AFTER, RequestFault.HANG_AFTER, RequestFault.DELAY}
+)
 _ERRORS: Final = {
-    Fault.UNAVAILABLE_BEFORE: (503, "SlowDown"),
-    Fault.UNAVAILABLE_AFTER: (503, "SlowDown"),
-    Fault.CONFLICT_BEFORE: (409, "ConditionalRequestConflict"),
+    RequestFault.UNAVAILABLE_BEFORE: (503, "SlowDown"),
+    RequestFault.UNAVAILABLE_AFTER: (503, "SlowDown"),
+    RequestFault.CONFLICT_BEFORE: (409, "ConditionalRequestConflict"),
 }
 _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
@@ -50,7 +52,7 @@ class _Answer(NamedTuple):
 class _Script:
     """One line of the script; `times` counts down."""
 
-    fault: Fault
+    fault: RequestFault
     method: str
     path: str
     times: int
@@ -75,7 +77,7 @@ class FaultProxy:
         """The proxy's own address."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def inject(self, fault: Fault, *, method: str, path: str = "", times: int = 1, delay_s: float = 1.0) -> None:
+    def inject(self, fault: RequestFault, *, method: str, path: str = "", times: int = 1, delay_s: float = 1.0) -> None:
         """Let the next `times` requests of `method` to paths with `path` meet `fault`; earlier lines go first."""
         with self._lock:
             self._scripts.append(_Script(fault, method, path, times, delay_s))
@@ -111,10 +113,10 @@ class FaultProxy:
         script = self._next(method, path)
         fault = script.fault if script else None
         answer = self._forward(method, path, headers, body) if fault is None or fault in _CARRIED_OUT else None
-        if fault in (Fault.HANG_BEFORE, Fault.HANG_AFTER):
+        if fault in (RequestFault.HANG_BEFORE, RequestFault.HANG_AFTER):
             self._stopping.wait()
             return None
-        if fault is Fault.DROP_AFTER:
+        if fault is RequestFault.DROP_AFTER:
             return None
         if fault in _ERRORS:
             status, code = _ERRORS[fault]

@@ -24,7 +24,7 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import ObjectStore, PutOutcome, open_store
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
 from sparktxn.process.clock import Deadline, SystemClock, callers_own_time
-from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 
 __all__ = ["ObjectStoreTests", "Opening", "RemoteObjectStoreTests", "Truth", "race"]
 
@@ -404,10 +404,10 @@ class RemoteObjectStoreTests(ObjectStoreTests):
             proxy.clear()
             yield store
 
-    @pytest.mark.parametrize("fault", [Fault.DROP_AFTER, Fault.UNAVAILABLE_AFTER])
+    @pytest.mark.parametrize("fault", [RequestFault.DROP_AFTER, RequestFault.UNAVAILABLE_AFTER])
     @pytest.mark.parametrize("times", [1, 1000])
     def test_a_lost_answer_is_never_taken_for_a_loss(
-        self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth, fault: Fault, times: int
+        self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth, fault: RequestFault, times: int
     ) -> None:
         proxy.inject(fault, method=self.create_method, path=ENTRY, times=times)
         outcome = faulty.put_if_absent(ENTRY, b"my token")
@@ -417,7 +417,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_hanging_answer_is_unknown_within_the_deadline(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        proxy.inject(Fault.HANG_AFTER, method=self.create_method, path=ENTRY, times=1000)
+        proxy.inject(RequestFault.HANG_AFTER, method=self.create_method, path=ENTRY, times=1000)
         started_s = time.monotonic()
         assert faulty.put_if_absent(ENTRY, b"my token", timeout_s=1.0) is PutOutcome.UNKNOWN
         assert time.monotonic() - started_s < _LATE_S
@@ -426,7 +426,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_black_hole_is_unknown_within_the_deadline_and_holds_nothing(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        proxy.inject(Fault.HANG_BEFORE, method=self.create_method, times=1000)
+        proxy.inject(RequestFault.HANG_BEFORE, method=self.create_method, times=1000)
         started_s = time.monotonic()
         assert faulty.put_if_absent(ENTRY, b"my token", timeout_s=1.0) is PutOutcome.UNKNOWN
         assert time.monotonic() - started_s < _LATE_S
@@ -435,8 +435,8 @@ class RemoteObjectStoreTests(ObjectStoreTests):
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
 
     def test_a_black_hole_ends_with_the_request_timeout(self, faulty: ObjectStore, proxy: FaultProxy) -> None:
-        proxy.inject(Fault.HANG_BEFORE, method=self.create_method, times=1000)
-        proxy.inject(Fault.HANG_BEFORE, method="GET", times=1000)
+        proxy.inject(RequestFault.HANG_BEFORE, method=self.create_method, times=1000)
+        proxy.inject(RequestFault.HANG_BEFORE, method="GET", times=1000)
         started_s = time.monotonic()
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.UNKNOWN
         with pytest.raises(StoreUnavailable, match=r"no answer in 1\.5 s"):
@@ -451,7 +451,7 @@ class RemoteObjectStoreTests(ObjectStoreTests):
         with closing(patient.open()) as store:
             assert store.get(ENTRY) == b"theirs"
             for method in ("GET", "PUT", "POST"):
-                proxy.inject(Fault.HANG_BEFORE, method=method, times=1000)
+                proxy.inject(RequestFault.HANG_BEFORE, method=method, times=1000)
             uses: list[Callable[[], object]] = [
                 lambda: store.get(ENTRY),
                 lambda: store.get_many([ENTRY] * 100),
@@ -477,23 +477,23 @@ class RemoteObjectStoreTests(ObjectStoreTests):
     def test_a_conflict_is_unknown_and_nothing_is_there(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
-        proxy.inject(Fault.CONFLICT_BEFORE, method=self.create_method, times=1000)
+        proxy.inject(RequestFault.CONFLICT_BEFORE, method=self.create_method, times=1000)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.UNKNOWN
         assert truth.read(ENTRY) is None
         proxy.clear()
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
 
     def test_a_busy_store_is_asked_again(self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth) -> None:
-        proxy.inject(Fault.UNAVAILABLE_BEFORE, method=self.create_method, times=1)
+        proxy.inject(RequestFault.UNAVAILABLE_BEFORE, method=self.create_method, times=1)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
-        proxy.inject(Fault.UNAVAILABLE_BEFORE, method="GET", times=1)
+        proxy.inject(RequestFault.UNAVAILABLE_BEFORE, method="GET", times=1)
         assert faulty.get(ENTRY) == truth.read(ENTRY) == b"my token"
 
     def test_a_store_that_stays_busy_is_unavailable_for_reads_and_unknown_for_creates(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth
     ) -> None:
         for method in (self.create_method, "GET"):
-            proxy.inject(Fault.UNAVAILABLE_BEFORE, method=method, times=1000)
+            proxy.inject(RequestFault.UNAVAILABLE_BEFORE, method=method, times=1000)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.UNKNOWN
         assert truth.read(ENTRY) is None
         with pytest.raises(StoreUnavailable):
@@ -501,11 +501,11 @@ class RemoteObjectStoreTests(ObjectStoreTests):
 
     def test_a_dropped_read_is_read_again(self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth) -> None:
         truth.write(ENTRY, b"theirs")
-        proxy.inject(Fault.DROP_AFTER, method="GET", times=2)
+        proxy.inject(RequestFault.DROP_AFTER, method="GET", times=2)
         assert faulty.get(ENTRY) == b"theirs"
 
     def test_a_slow_answer_is_waited_for(self, faulty: ObjectStore, proxy: FaultProxy) -> None:
-        proxy.inject(Fault.DELAY, method=self.create_method, delay_s=0.3)
+        proxy.inject(RequestFault.DELAY, method=self.create_method, delay_s=0.3)
         assert faulty.put_if_absent(ENTRY, b"my token") is PutOutcome.CREATED
 
     def test_reading_is_one_request(self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth) -> None:

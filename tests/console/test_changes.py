@@ -13,9 +13,9 @@ import pytest
 
 from sparktxn import TopicPartition
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions
-from sparktxn.console.asked import NotFound
 from sparktxn.console.changes import jobs
-from sparktxn.console.changes.previews import Outcome, Preview, Previews
+from sparktxn.console.changes.previews import Preview, PreviewOutcome, Previews
+from sparktxn.console.requestparameters import NotFound
 from sparktxn.console.routes import application
 from sparktxn.maintenance import SweepReport
 from sparktxn.process.clock import RandomIds
@@ -463,8 +463,8 @@ def test_old_previews_are_forgotten_and_not_applied() -> None:
     assert previews.begin(numbers[0]) is preview
     assert previews.begin(numbers[0]) is None
     assert previews.result(numbers[0]) == (preview, None)
-    previews.end(numbers[0], Outcome(200))
-    assert previews.result(numbers[0]) == (preview, Outcome(200))
+    previews.end(numbers[0], PreviewOutcome(200))
+    assert previews.result(numbers[0]) == (preview, PreviewOutcome(200))
     with pytest.raises(NotFound, match="was not applied"):
         previews.result(numbers[1])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparktxn import ConsumerGroupTopicPartitions, Producer, TopicPartition, read_arrow
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.entryfacts import EntryFacts, Moved
-from sparktxn.console.history.past import Known, Past
+from sparktxn.console.history.past import KnownPast, Past
 from sparktxn.console.history.tallies import BUCKETS_MAX, SPANS, Tally
 from sparktxn.console.plots import Buckets, lag_plot, rates
 from sparktxn.maintenance import rewrite, vacuum
@@ -116,7 +116,7 @@ class Lived:
         found = self.store.committed_offsets("g").topic_partitions or []
         return ends, {(ids[one.topic], one.partition): one.offset for one in found}
 
-    def known(self, past: Past) -> Known:
+    def known(self, past: Past) -> KnownPast:
         return past.up_to(self.log.refresh())
 
 
@@ -130,7 +130,7 @@ def lived() -> Iterator[Lived]:
         found.world.close()
 
 
-def read_all(lived: Lived, past: Past) -> Known:
+def read_all(lived: Lived, past: Past) -> KnownPast:
     """What is known once loads of pages have read all."""
     for _ in range(1_000):
         known = lived.known(past)
@@ -191,7 +191,7 @@ def test_plots_are_what_the_history_says(steps: list[tuple[str, str, int, int]])
             check_lag(store, known, now_ms)
 
 
-def check_rates(store: Lived, known: Known, now_ms: int) -> None:
+def check_rates(store: Lived, known: KnownPast, now_ms: int) -> None:
     assert known.first_entry is not None
     counted = [entry for number, entry in store.entries.items() if number >= known.first_entry]
     assert known.entries == len(counted)
@@ -217,7 +217,7 @@ def check_rates(store: Lived, known: Known, now_ms: int) -> None:
     assert sum((Counter(one.size_bytes) for one in tally.buckets.values()), Counter()).keys() == size_bytes.keys()
 
 
-def check_lag(store: Lived, known: Known, now_ms: int) -> None:
+def check_lag(store: Lived, known: KnownPast, now_ms: int) -> None:
     ends, offsets = store.places()
     assert known.first_timestamp_ms is not None
     for span, length_ms in SPANS.items():

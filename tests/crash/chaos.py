@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sparktxn import Consumer, Store, TopicPartition
 from sparktxn.store import read_task
-from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.crash.chaos_workload import (
     FENCED,
@@ -80,8 +80,20 @@ class NetworkFaults:
     """Faults at random between the workers and a server, from entering to leaving the context."""
 
     _FAULTS: Final = (
-        *(Fault.DROP_AFTER, Fault.DROP_AFTER, Fault.UNAVAILABLE_BEFORE, Fault.UNAVAILABLE_AFTER),
-        *(Fault.DROP_AFTER, Fault.UNAVAILABLE_AFTER, Fault.CONFLICT_BEFORE, Fault.DELAY, Fault.DELAY, Fault.HANG_AFTER),
+        *(
+            RequestFault.DROP_AFTER,
+            RequestFault.DROP_AFTER,
+            RequestFault.UNAVAILABLE_BEFORE,
+            RequestFault.UNAVAILABLE_AFTER,
+        ),
+        *(
+            RequestFault.DROP_AFTER,
+            RequestFault.UNAVAILABLE_AFTER,
+            RequestFault.CONFLICT_BEFORE,
+            RequestFault.DELAY,
+            RequestFault.DELAY,
+            RequestFault.HANG_AFTER,
+        ),
     )
 
     def __init__(self, proxy: FaultProxy, seed: int, create_method: str = "PUT") -> None:
@@ -107,7 +119,7 @@ class NetworkFaults:
             self.requests += len(self._proxy.requests)
             self._proxy.clear()
             fault = self._random.choice(self._FAULTS)
-            reads = fault in (Fault.UNAVAILABLE_BEFORE, Fault.DELAY) and self._random.random() < 0.3
+            reads = fault in (RequestFault.UNAVAILABLE_BEFORE, RequestFault.DELAY) and self._random.random() < 0.3
             path = self._random.choice(("/_log/", "/_log/", "/topics/"))
             times = self._random.choice((1, 1, 2))
             method = "GET" if reads else self._create_method

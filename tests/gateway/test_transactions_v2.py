@@ -12,7 +12,7 @@ import pytest
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.transactions import heldtransactions
-from sparktxn.gateway.transactions.heldtransactions import Transactions
+from sparktxn.gateway.transactions.heldtransactions import HeldTransactions
 from sparktxn.process.clock import acquired_in_time
 from sparktxn.producer.outbox import Outbox
 from sparktxn.stage.transaction import NO_IDENTITY
@@ -186,7 +186,7 @@ def test_a_commit_that_another_gateway_has_just_stored_is_answered_as_one(tmp_pa
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await init_producer(first, TX)
         assert await sent(first, identity, 0, b"1") == 0
-        abort = Transactions._abort_and_renew
+        abort = HeldTransactions._abort_and_renew
         loop = asyncio.get_running_loop()
 
         def committed_before(*arguments: Any) -> ProducerIdAndEpoch:
@@ -194,7 +194,7 @@ def test_a_commit_that_another_gateway_has_just_stored_is_answered_as_one(tmp_pa
             assert asyncio.run_coroutine_threadsafe(ending, loop).result(60) == (0, after(identity))
             return abort(*arguments)
 
-        monkeypatch.setattr(Transactions, "_abort_and_renew", committed_before)
+        monkeypatch.setattr(HeldTransactions, "_abort_and_renew", committed_before)
         assert await ended(second, identity, committed=True) == (0, after(identity))
         assert await read_all(second, "t") == [b"1"]
 
@@ -306,10 +306,10 @@ def test_all_partitions_of_a_request_are_added_by_one_entry(tmp_path):
 def transactions(tmp_path):
     with Store.open(str(tmp_path / "store"), create=True) as store:
         store.create_topic("t", 2)
-        yield Transactions(store.log, GatewaySettings())
+        yield HeldTransactions(store.log, GatewaySettings())
 
 
-def place(transactions: Transactions, partition: int = 0) -> tuple[int, int]:
+def place(transactions: HeldTransactions, partition: int = 0) -> tuple[int, int]:
     topic = transactions._log.topic("t")
     assert topic is not None
     return topic.topic_id, partition

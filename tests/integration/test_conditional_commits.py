@@ -13,7 +13,7 @@ from sparktxn import ConfigurationError, ExpectationFailed, TransactionAborted
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from sparktxn.store import SinkCommit
 from tests.world import World, error_of, flags, messages
 
@@ -67,7 +67,7 @@ def test_nothing_of_it_takes_effect_where_one_was(world: World, flushes: bool, b
     error = error_of(producer.commit_transaction, ExpectationFailed)
     assert (error.code(), error.name(), flags(error)) == (1001, "UNEXPECTED_END_OFFSET", (False, True, False))
     assert "ends at offset" in error.str()
-    assert producer.transaction_state is TransactionState.ABORTABLE_ERROR
+    assert producer.transaction_state is TransactionPhase.ABORTABLE_ERROR
     producer.abort_transaction()
     assert len(reports) == 1
     assert world.texts(TOPIC) == ["other", "other, too"]

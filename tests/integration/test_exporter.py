@@ -12,7 +12,7 @@ import pytest
 from sparktxn import TopicPartition
 from sparktxn.exporter import storefigures as figures_module
 from sparktxn.exporter.storemetrics import StoreMetrics
-from sparktxn.log.views.entryhistory import Replay
+from sparktxn.log.views.entryhistory import HistoryReplay
 from sparktxn.log.views.entrysummary import EntrySummary, summaries
 from sparktxn.maintenance import rewrite, vacuum
 from sparktxn.metrics.families import STORE_FAMILIES as FAMILIES
@@ -133,7 +133,7 @@ def test_the_replay_that_counts_begins_anew_after_many_entries(world: World, mon
     monkeypatch.setattr(figures_module, "_ENTRIES_PER_REPLAY", 2)
     begun: list[object] = []
 
-    def begin(objects: ObjectStore) -> Replay[EntrySummary]:
+    def begin(objects: ObjectStore) -> HistoryReplay[EntrySummary]:
         begun.append(objects)
         return summaries(objects)
 

@@ -11,11 +11,11 @@ import pytest
 from sparktxn import PreparedTransaction
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced
 from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from tests import world as worlds
 from tests.world import error_of
 
-S = TransactionState
+S = TransactionPhase
 
 
 class World(worlds.World):

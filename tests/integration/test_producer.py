@@ -24,7 +24,7 @@ from sparktxn.errors import (
 )
 from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.process.clock import time_left_s
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from tests.world import World, error_of
 
 Report = tuple[KafkaError | None, Message]
@@ -163,7 +163,7 @@ def test_offsets_of_an_unknown_topic_must_abort(world: World) -> None:
     assert error.txn_requires_abort()
     assert error_of(producer.commit_transaction) == error
     producer.abort_transaction()
-    assert producer.transaction_state is TransactionState.READY
+    assert producer.transaction_state is TransactionPhase.READY
 
 
 def test_the_positions_of_a_consumer_are_committed_with_the_block(world: World) -> None:
@@ -216,10 +216,10 @@ def test_a_fenced_flush_is_abortable_and_the_abort_reveals_it(world: World) -> N
     old.begin_transaction()
     old.produce("t", "old")
     old.flush()
-    assert old.transaction_state in (TransactionState.ABORTABLE_ERROR, TransactionState.FATAL_ERROR)
+    assert old.transaction_state in (TransactionPhase.ABORTABLE_ERROR, TransactionPhase.FATAL_ERROR)
     with pytest.raises(KafkaException):
         old.abort_transaction()
-    assert old.transaction_state is TransactionState.FATAL_ERROR
+    assert old.transaction_state is TransactionPhase.FATAL_ERROR
 
 
 def test_error_cb_is_told_of_a_fatal_error(world: World) -> None:
@@ -794,7 +794,7 @@ def test_a_failed_block_aborts_and_the_next_one_works(world: World) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         fail()
-    assert producer.transaction_state is TransactionState.READY
+    assert producer.transaction_state is TransactionPhase.READY
     with producer.transaction():
         producer.produce("t", "y")
     assert world.values("t") == [b"y"]
@@ -830,4 +830,4 @@ def test_list_topics_tells_partitions_and_errors(world: World) -> None:
 def test_settings_may_be_keywords(world: World) -> None:
     with Producer(bootstrap_servers=world.uri, transactional_id="kw", on_delivery=None) as producer:
         producer.init_transactions()
-        assert producer.transaction_state is TransactionState.READY
+        assert producer.transaction_state is TransactionPhase.READY

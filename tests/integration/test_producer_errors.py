@@ -28,7 +28,7 @@ from sparktxn.format.commands import Append, Command, EndTxn, InitProducerId, Pr
 from sparktxn.format.entry import decode_entry
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from sparktxn.stage import pendingsegment
 from tests.world import World, error_of, flags
 
@@ -125,7 +125,7 @@ def check_class(error: KafkaError, code: ErrorCode, expected: str) -> None:
 
 
 def check_fatal(producer: Producer, error: KafkaError) -> None:
-    assert producer.transaction_state is TransactionState.FATAL_ERROR
+    assert producer.transaction_state is TransactionPhase.FATAL_ERROR
     for name, call in {**every_call(producer), "abort": producer.abort_transaction}.items():
         again = error_of(call)
         assert (again.code(), flags(again)) == (error.code(), (True, False, False)), name
@@ -134,7 +134,7 @@ def check_fatal(producer: Producer, error: KafkaError) -> None:
 
 def check_abortable(world: World, producer: Producer, error: KafkaError, *, bumped: bool) -> None:
     """Everything but the abort raises it; the abort works, and so does the next transaction."""
-    assert producer.transaction_state is TransactionState.ABORTABLE_ERROR
+    assert producer.transaction_state is TransactionPhase.ABORTABLE_ERROR
     epoch = producer.producer_epoch
     for name, call in every_call(producer).items():
         again = error_of(call)
@@ -145,7 +145,7 @@ def check_abortable(world: World, producer: Producer, error: KafkaError, *, bump
 
 
 def check_next(world: World, producer: Producer, *values: str) -> None:
-    assert producer.transaction_state is TransactionState.READY
+    assert producer.transaction_state is TransactionPhase.READY
     with producer.transaction():
         producer.produce("t", values[-1])
     assert world.values("t") == [value.encode() for value in values]
@@ -168,7 +168,7 @@ def test_init(world: World, code: ErrorCode, expected: str) -> None:
         check_class(error, code, expected)
         assert len(answered) == 1
     if expected == "R":
-        assert producer.transaction_state is TransactionState.INITIALIZING
+        assert producer.transaction_state is TransactionPhase.INITIALIZING
         check_retried(producer, producer.init_transactions, producer.begin_transaction)
         assert producer.producer_epoch == 0
         check_next(world, producer, "next")
@@ -221,7 +221,7 @@ def test_flush(world: World, code: ErrorCode, expected: str, published: bool) ->
     names = [type(command).__name__ for command in answered[0]]
     assert names == (["Append"] if published else ["Append", "TxnOffsetCommit"])
     if expected == "R":
-        assert producer.transaction_state is TransactionState.IN_TRANSACTION
+        assert producer.transaction_state is TransactionPhase.IN_TRANSACTION
         assert producer.flush() == 0
         producer.commit_transaction()
         check_next(world, producer, *(["first", "second"] if published else ["first"]), "next")
@@ -263,7 +263,7 @@ def test_prepare(world: World, code: ErrorCode, expected: str) -> None:
     assert [type(command).__name__ for command in answered[0]] == ["Append", "TxnOffsetCommit", "PrepareTxn"]
     if expected == "R":
         check_retried(producer, producer.prepare_transaction, producer.abort_transaction)
-        assert producer.transaction_state is TransactionState.PREPARED_TRANSACTION
+        assert producer.transaction_state is TransactionPhase.PREPARED_TRANSACTION
         producer.commit_transaction()
         check_next(world, producer, "first", "next")
     elif expected in "FX":
@@ -451,7 +451,7 @@ def test_an_abort_learns_first_what_became_of_a_flush(
         producer.produce("t", "second")
     with world.answering(OutcomeUnknown("late"), CommandRefused(code, "why"), kind=Append):
         producer.flush()
-        assert producer.transaction_state is TransactionState.IN_TRANSACTION
+        assert producer.transaction_state is TransactionPhase.IN_TRANSACTION
         producer.abort_transaction()
     assert (producer.producer_epoch > 0) == bumped
     check_next(world, producer, "next")
@@ -499,7 +499,7 @@ def test_records_that_cannot_be_stored_by_the_delivery_timeout_must_be_aborted(
     producer.produce("t", "late", callback=lambda error, message: told.append(error))
     if flushed:
         producer.flush(0.3)
-        assert producer.transaction_state is TransactionState.IN_TRANSACTION
+        assert producer.transaction_state is TransactionPhase.IN_TRANSACTION
         slow.ahead_s = 21
         producer.flush(0.3)
         error = error_of(lambda: producer.commit_transaction(0.3), TransactionAborted)
@@ -612,7 +612,7 @@ def test_a_call_beside_another_thread_is_busy(world: World, call: str) -> None:
         thread.join()
     assert (same, flags(same)) == (KafkaError._PREV_IN_PROGRESS, (False, False, True))
     assert (other, flags(other)) == (KafkaError._CONFLICT, (False, False, True))
-    assert producer.transaction_state is TransactionState.READY
+    assert producer.transaction_state is TransactionPhase.READY
 
 
 def test_purged_records_are_reported_as_such(world: World) -> None:

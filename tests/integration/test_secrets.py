@@ -23,7 +23,7 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.maintenance import Sweeper
 from sparktxn.store import read_task
-from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 from tests.servers import S3Server
 
 pytestmark = pytest.mark.moto
@@ -136,7 +136,7 @@ def test_no_credential_is_told_or_stored(
     caplog.set_level(logging.DEBUG, logger="sparktxn")
     # Without faults each call ends well, however busy the machine is.
     use_everything({**settings, "store.request.timeout.ms": 60_000}, told, "fair")
-    for fault in (Fault.DROP_AFTER, Fault.UNAVAILABLE_AFTER):
+    for fault in (RequestFault.DROP_AFTER, RequestFault.UNAVAILABLE_AFTER):
         proxy.clear()
         for method in ("PUT", "GET"):
             proxy.inject(fault, method=method, path="/store/", times=2)

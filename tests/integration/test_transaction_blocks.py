@@ -19,7 +19,7 @@ from sparktxn.errors import (
     TransactionAborted,
 )
 from sparktxn.kafka.message import OFFSET_END, TopicPartition
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from tests.world import World, error_of
 
 PLACES = [TopicPartition("six", number) for number in range(3)]
@@ -108,7 +108,7 @@ def test_a_commit_that_is_to_be_aborted_gives_the_input_back(world: World) -> No
         with world.answering(refusal), pytest.raises(TransactionAborted):
             run(producer, consumer, work)
         assert seen == sorted(f"{number % 3}-{number // 3}".encode() for number in range(30))
-        assert producer.transaction_state is TransactionState.READY
+        assert producer.transaction_state is TransactionPhase.READY
     with producer.transaction(offsets_from=consumer):
         assert len(consumer.consume(30, 5)) == 30
     assert [world.committed("group", "six", place.partition) for place in PLACES] == [PER_PARTITION] * 3

@@ -11,7 +11,7 @@ from sparktxn.admin import AdminClient, OffsetSpec
 from sparktxn.errors import ErrorCode, KafkaError, ProducerFenced, TransactionAborted
 from sparktxn.format.commands import EndTxn, ExpireProducers, ExpireTransactionalId
 from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, IsolationLevel, TopicPartition
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from tests.world import World, error_of, flags, messages, position
 
 TOPICS = ("topic1", "topic2")
@@ -258,7 +258,7 @@ def test_fencing_on_send(world: World, older: Producer, newer: Producer) -> None
     for call in (older.commit_transaction, older.abort_transaction):
         error = error_of(call, ProducerFenced)
         assert (error, flags(error)) == (KafkaError._FENCED, (True, False, False))
-    assert older.transaction_state is TransactionState.FATAL_ERROR
+    assert older.transaction_state is TransactionPhase.FATAL_ERROR
     commit_newer(world, newer)
 
 

@@ -12,7 +12,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaExceptio
 from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, ExpireProducers, InitProducerId
 from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.maintenance import sweep
-from sparktxn.producer import Producer, TransactionState
+from sparktxn.producer import Producer, TransactionPhase
 from sparktxn.store import Store
 from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld, next_number
@@ -109,7 +109,7 @@ def test_a_commit_after_the_time_out_is_fatal_and_says_why(world: World, more: b
         assert_timed_out(exception_of(call))
     assert_timed_out(exception_of(lambda: producer.produce("t", b"x")))
     assert_timed_out(exception_of(lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)))
-    assert producer.transaction_state is TransactionState.FATAL_ERROR
+    assert producer.transaction_state is TransactionPhase.FATAL_ERROR
     assert world.values() == []
 
 
@@ -196,7 +196,7 @@ def test_a_live_producer_of_a_forgotten_id_aborts_and_goes_on(world: World) -> N
     assert error.error.txn_requires_abort()
     assert not error.error.fatal()
     producer.abort_transaction()
-    assert producer.transaction_state is TransactionState.READY
+    assert producer.transaction_state is TransactionPhase.READY
     assert producer.producer_id > before[0]
     assert producer.producer_epoch == 0
     for value in (b"after", b"and on"):

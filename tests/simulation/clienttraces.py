@@ -21,7 +21,7 @@ from sparktxn.format.entry import decode_entry, seal_document
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.write.queue import LISTS_BYTES_MAX
 from sparktxn.producer import Producer
-from sparktxn.producer.states import TransactionState
+from sparktxn.producer.states import TransactionPhase
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store
@@ -444,7 +444,7 @@ def a_fence_that_a_flush_meets(stage: ScriptedWorld) -> None:
     stage.initialise("fenced")
     producer.produce("left", "late", on_delivery=lambda error, _: reported.append(error is not None and error.fatal()))
     producer.flush()
-    assert producer.transaction_state is TransactionState.FATAL_ERROR, "it is fenced, and waits for an abort"
+    assert producer.transaction_state is TransactionPhase.FATAL_ERROR, "it is fenced, and waits for an abort"
     assert (fatal, reported) == ([True], [True])
 
 

@@ -17,8 +17,8 @@ from sparktxn.log.write import committer, queue, storeclock, timeouts
 from sparktxn.log.write.lists import CheckedList
 from sparktxn.log.write.queue import Ticket
 from sparktxn.producer import transactionerrors
-from sparktxn.producer.opentransaction import OpenTransaction
-from sparktxn.producer.transactionerrors import FAILURES, Failure, Operation
+from sparktxn.producer.currenttransaction import CurrentTransaction
+from sparktxn.producer.transactionerrors import FAILURES, Failure, TransactionOperation
 from sparktxn.stage.batchcommits import BatchCommits
 from sparktxn.state import machine
 from sparktxn.state.delta import Refusal
@@ -95,9 +95,15 @@ def without_writer_features(patch: Patch) -> None:
 
 def without_fatal_fences(patch: Patch) -> None:
     """A fence that a flush meets asks for an abort, as in Kafka's Java client."""
-    fenced = {code: Failure.ABORT for code, failure in FAILURES[Operation.PUBLISH].items() if failure is Failure.FENCED}
+    fenced = {
+        code: Failure.ABORT
+        for code, failure in FAILURES[TransactionOperation.PUBLISH].items()
+        if failure is Failure.FENCED
+    }
     patch.setattr(
-        transactionerrors, "FAILURES", {**FAILURES, Operation.PUBLISH: {**FAILURES[Operation.PUBLISH], **fenced}}
+        transactionerrors,
+        "FAILURES",
+        {**FAILURES, TransactionOperation.PUBLISH: {**FAILURES[TransactionOperation.PUBLISH], **fenced}},
     )
 
 
@@ -107,7 +113,7 @@ def without_compared_clocks(patch: Patch) -> None:
 
 def without_counted_losses(patch: Patch) -> None:
     """A transaction commits what is left of it."""
-    patch.setattr(OpenTransaction, "_check_whole", lambda self: None)
+    patch.setattr(CurrentTransaction, "_check_whole", lambda self: None)
 
 
 def without_letting_go(patch: Patch) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 from tests.servers import S3Server
 from tests.spark.drivers import Driver, committed_batches, fill, numbers
 from tests.spark.objects import copy_objects
@@ -75,8 +75,8 @@ def kill_when_put(scene: Scene, process: subprocess.Popen[bytes], batch_id: int)
 @pytest.mark.kafka("K138")
 def test_lost_answers_and_a_driver_killed_twice_write_each_row_once(scene: Scene) -> None:
     driver, proxy = scene.driver, scene.proxy
-    proxy.inject(Fault.DROP_AFTER, method="PUT", path=scene.entry_path(0))
-    proxy.inject(Fault.DROP_AFTER, method="PUT", path=scene.entry_path(1))
+    proxy.inject(RequestFault.DROP_AFTER, method="PUT", path=scene.entry_path(0))
+    proxy.inject(RequestFault.DROP_AFTER, method="PUT", path=scene.entry_path(1))
     assert driver.run(kill_at_commit=2) == -signal.SIGKILL, driver.stderr()
     assert committed_batches(scene.copy("first")) == {scene.entries[0]: 0, scene.entries[1]: 1}, "both are put, once"
     asked = scene.requests(0)
@@ -84,7 +84,7 @@ def test_lost_answers_and_a_driver_killed_twice_write_each_row_once(scene: Scene
     assert driver.knows(0), "and was acknowledged"
     assert not driver.knows(1), "of the second Spark does not know"
 
-    proxy.inject(Fault.HANG_AFTER, method="PUT", path=scene.entry_path(2), times=100)
+    proxy.inject(RequestFault.HANG_AFTER, method="PUT", path=scene.entry_path(2), times=100)
     kill_when_put(scene, driver.start(), batch_id=2)
     assert driver.knows(1), "the second one was recognised when it came again"
     assert committed_batches(scene.copy("second")) == {entry: batch_id for batch_id, entry in scene.entries.items()}

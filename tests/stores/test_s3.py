@@ -12,7 +12,7 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
 from sparktxn.process.clock import SystemClock
-from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 from sparktxn.testing.objectstore_tests import ENTRY, Opening
 from tests.seeds import examples, night_seed
 from tests.servers import MotoServer, S3Server
@@ -69,7 +69,7 @@ class TestMoto(S3Tests):
     ) -> None:
         # The faults of the other tests rest on this: AFTER is after.
         with closing(faulty_opening.open()) as store:
-            proxy.inject(Fault.HANG_AFTER, method="PUT", times=1)
+            proxy.inject(RequestFault.HANG_AFTER, method="PUT", times=1)
             assert store.put_if_absent(ENTRY, b"x", timeout_s=3) is PutOutcome.UNKNOWN
         # A slow machine may carry it out later than the caller waits.
         deadline = time.monotonic() + 60

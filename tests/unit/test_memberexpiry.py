@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.store import memberexpiry as module
-from sparktxn.store.memberexpiry import Overdue, Sign, Watched, overdue_by_store_clock
+from sparktxn.store.memberexpiry import OverdueMember, Sign, Watched, overdue_by_store_clock
 from tests.seeds import examples
 
 NOW_MS = 1_000_000
@@ -94,6 +94,6 @@ def test_of_many_members_few_entries_are_asked_for() -> None:
         return NOW_MS - 100_000 + 100 * entry
 
     members = [watched(f"m{number}", last_entry=number) for number in range(1, 1_001)]
-    found: list[Overdue] = overdue_by_store_clock(members, {}, written_ms, NOW_MS)
+    found: list[OverdueMember] = overdue_by_store_clock(members, {}, written_ms, NOW_MS)
     assert len(found) == 539
     assert len(asked) <= 20

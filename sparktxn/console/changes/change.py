@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from msgspec import Struct
 
-from sparktxn.console.asked import Asked
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Source
 
 __all__ = ["Change", "Field", "Planned", "Row"]
@@ -53,17 +53,17 @@ class Change(Struct, frozen=True):
     """Whether it is a job of maintenance: it may take longer than a page, and what is 0 in its report is not shown."""
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return what is changed, as a heading."""
         raise NotImplementedError
 
     @classmethod
-    def fields(cls, source: Source, asked: Asked) -> list[Field]:
+    def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
         """Return the fields of its form, with what was given or else what is so now."""
         raise NotImplementedError
 
     @classmethod
-    def asked(cls, source: Source, asked: Asked) -> Self:
+    def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the change that a form asks for.
 
         Raises:

@@ -8,8 +8,8 @@ from typing import ClassVar, Final, Self
 import msgspec
 
 from sparktxn.admin.offsetreset import OffsetMove, OffsetReset, ResetTarget, apply_reset, planned_reset
-from sparktxn.console.asked import Asked, WrongRequest
 from sparktxn.console.changes.change import Change, Field, Planned, Row
+from sparktxn.console.requestparameters import RequestParameters, WrongRequest
 from sparktxn.console.shown import query, visible
 from sparktxn.console.shownstore import Source
 from sparktxn.log.views.readview import ReadView
@@ -39,12 +39,12 @@ class ResetOffsets(Change, frozen=True):
     reset: OffsetReset
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return the heading."""
         return f"Reset offsets of group {visible(asked.text('group'), 80)}"
 
     @classmethod
-    def fields(cls, source: Source, asked: Asked) -> list[Field]:
+    def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
         """Return the fields of its form."""
         text = asked.entered
         return [
@@ -65,7 +65,7 @@ class ResetOffsets(Change, frozen=True):
         ]
 
     @classmethod
-    def asked(cls, source: Source, asked: Asked) -> Self:
+    def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the reset that a form asks for."""
         target = asked.choice("to", _TARGETS, "earliest")
         if (target in _TO_VALUE) != asked.has("value"):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, Self
 import msgspec
 
 from sparktxn import maintenance
-from sparktxn.console.asked import Asked, WrongRequest
 from sparktxn.console.changes.change import Change, Field, Planned, Row
+from sparktxn.console.requestparameters import RequestParameters, WrongRequest
 from sparktxn.console.shownstore import Source
 
 __all__ = ["JOBS", "RunJob", "job_row"]
@@ -53,12 +53,12 @@ class RunJob(Change, frozen=True):
     settings: Mapping[str, str]
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return the heading."""
         return f"Run {asked.choice('job', JOBS, 'sweep')}"
 
     @classmethod
-    def fields(cls, source: Source, asked: Asked) -> list[Field]:
+    def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
         """Return the fields of its form."""
         jobs = tuple((job, job) for job in JOBS)
         return [
@@ -73,7 +73,7 @@ class RunJob(Change, frozen=True):
         ]
 
     @classmethod
-    def asked(cls, source: Source, asked: Asked) -> Self:
+    def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the job that a form asks for."""
         job, settings = asked.choice("job", JOBS, "sweep"), asked.settings("settings")
         if settings and job not in _WITH_SETTINGS:

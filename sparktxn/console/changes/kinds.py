@@ -8,11 +8,11 @@ from typing import Final
 from sparktxn.console.changes.change import Change
 from sparktxn.console.changes.groups import ResetOffsets
 from sparktxn.console.changes.jobs import RunJob
-from sparktxn.console.changes.topics import AlterTopic, CreateTopic
+from sparktxn.console.changes.topics import TopicAlteration, TopicCreation
 from sparktxn.console.changes.transactions import Abort, Fence
 
 __all__ = ["KINDS"]
 
 KINDS: Final[Mapping[str, type[Change]]] = {
-    change.kind: change for change in (CreateTopic, AlterTopic, ResetOffsets, Abort, Fence, RunJob)
+    change.kind: change for change in (TopicCreation, TopicAlteration, ResetOffsets, Abort, Fence, RunJob)
 }

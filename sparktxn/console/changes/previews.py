@@ -8,11 +8,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from sparktxn.console.asked import NotFound, Refused
 from sparktxn.console.changes.change import Change, Planned, Row
+from sparktxn.console.requestparameters import NotFound, Refused
 from sparktxn.process.clock import Ids
 
-__all__ = ["Outcome", "Preview", "Previews"]
+__all__ = ["Preview", "PreviewOutcome", "Previews"]
 
 _KEPT: Final = 50
 
@@ -25,7 +25,7 @@ class Preview(Struct, frozen=True):
     planned: Planned
 
 
-class Outcome(Struct, frozen=True):
+class PreviewOutcome(Struct, frozen=True):
     """What came of a preview: 200 and what was done, or the code and the text of an error.
 
     `is_known` is False if the change had begun, and may be done in part or as a whole.
@@ -40,7 +40,7 @@ class Outcome(Struct, frozen=True):
 class _Kept(Struct):
     preview: Preview
     begun: bool = False
-    outcome: Outcome | None = None
+    outcome: PreviewOutcome | None = None
 
 
 class Previews:
@@ -87,13 +87,13 @@ class Previews:
             kept.begun = True
             return kept.preview
 
-    def end(self, number: str, outcome: Outcome) -> None:
+    def end(self, number: str, outcome: PreviewOutcome) -> None:
         """Keep what came of a preview that was begun."""
         with self._lock:
             if number in self._kept:
                 self._kept[number].outcome = outcome
 
-    def result(self, number: str) -> tuple[Preview, Outcome | None]:
+    def result(self, number: str) -> tuple[Preview, PreviewOutcome | None]:
         """Return a preview that was begun, and what came of it; None while it is being applied.
 
         Raises:

@@ -8,23 +8,23 @@ from typing import ClassVar, Self
 from sparktxn.admin.configs import describe_configs
 from sparktxn.admin.topicchange import Column, TopicChange, alter_topic, parse_column
 from sparktxn.admin.topics import changeable_topic, create_topic
-from sparktxn.console.asked import Asked, WrongRequest
 from sparktxn.console.changes.change import Change, Field, Planned, Row
+from sparktxn.console.requestparameters import RequestParameters, WrongRequest
 from sparktxn.console.shown import query, segment_path, visible
 from sparktxn.console.shownstore import Source
 from sparktxn.kafka.admin import ConfigResource, NewTopic
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 
-__all__ = ["AlterTopic", "CreateTopic"]
+__all__ = ["TopicAlteration", "TopicCreation"]
 
 _COLUMNS_HELP = "One column a line: NAME TYPE, or NAME TYPE not null, such as: id int64 not null"
 
 
-def _columns(asked: Asked) -> tuple[Column, ...]:
+def _columns(asked: RequestParameters) -> tuple[Column, ...]:
     return tuple(parse_column("columns:", line) for line in asked.lines("columns"))
 
 
-class CreateTopic(Change, frozen=True):
+class TopicCreation(Change, frozen=True):
     """A new topic."""
 
     kind: ClassVar = "create-topic"
@@ -36,12 +36,12 @@ class CreateTopic(Change, frozen=True):
     columns: tuple[Column, ...]
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return the heading."""
         return "Create a topic"
 
     @classmethod
-    def fields(cls, source: Source, asked: Asked) -> list[Field]:
+    def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
         """Return the fields of its form."""
         text = asked.entered
         return [
@@ -64,7 +64,7 @@ class CreateTopic(Change, frozen=True):
         ]
 
     @classmethod
-    def asked(cls, source: Source, asked: Asked) -> Self:
+    def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the topic that a form asks for."""
         if not asked.has("topic"):
             raise WrongRequest("the topic has no name: expected one")
@@ -99,7 +99,7 @@ class CreateTopic(Change, frozen=True):
         }
 
 
-class AlterTopic(Change, frozen=True):
+class TopicAlteration(Change, frozen=True):
     """Other settings of a topic, more partitions, more columns."""
 
     kind: ClassVar = "alter-topic"
@@ -109,12 +109,12 @@ class AlterTopic(Change, frozen=True):
     change: TopicChange
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return the heading."""
         return f"Alter topic {visible(asked.text('topic'), 80)}"
 
     @classmethod
-    def fields(cls, source: Source, asked: Asked) -> list[Field]:
+    def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
         """Return the fields of its form, which say how the topic is now."""
         source.log.refresh()
         topic = changeable_topic(source.log, asked.text("topic"))
@@ -149,7 +149,7 @@ class AlterTopic(Change, frozen=True):
         return found
 
     @classmethod
-    def asked(cls, source: Source, asked: Asked) -> Self:
+    def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the changes that a form asks for."""
         change = TopicChange(
             topic=asked.text("topic"),

@@ -12,8 +12,8 @@ from sparktxn.admin.transactions import (
     fence_producer,
     ongoing_transaction,
 )
-from sparktxn.console.asked import Asked
 from sparktxn.console.changes.change import Change, Field, Planned, Row
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shown import query, visible
 from sparktxn.console.shownstore import Source
 
@@ -30,14 +30,14 @@ class _OfTransactionalId(Change, frozen=True):
     transactional_id: str
 
     @classmethod
-    def fields(cls, source: Source, asked: Asked) -> list[Field]:
+    def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
         """Return no fields; check that the id exists."""
         source.log.refresh()
         describe_transaction(source.log, asked.text("id"))
         return []
 
     @classmethod
-    def asked(cls, source: Source, asked: Asked) -> Self:
+    def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the change of the id that the address names."""
         return cls(asked.text("id"))
 
@@ -53,7 +53,7 @@ class Abort(_OfTransactionalId, frozen=True):
     verb: ClassVar = "Abort the transaction"
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return the heading."""
         return f"Abort the open transaction of {visible(asked.text('id'), 80)}"
 
@@ -90,7 +90,7 @@ class Fence(_OfTransactionalId, frozen=True):
     verb: ClassVar = "Fence the producer"
 
     @classmethod
-    def title(cls, asked: Asked) -> str:
+    def title(cls, asked: RequestParameters) -> str:
         """Return the heading."""
         return f"Fence the producer of {visible(asked.text('id'), 80)}"
 

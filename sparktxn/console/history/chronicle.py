@@ -13,7 +13,7 @@ from typing import Final
 from sparktxn.console.history.entryfacts import EntryFacts, facts_of
 from sparktxn.console.oneatatime import held
 from sparktxn.errors import ViewExpired
-from sparktxn.log.views.entryhistory import Replay, first_entry
+from sparktxn.log.views.entryhistory import HistoryReplay, first_entry
 from sparktxn.objectstore.contract import ObjectStore
 
 __all__ = ["ENTRIES_KEPT", "Chronicle"]
@@ -38,7 +38,7 @@ class Chronicle:
         self._forget()
 
     def _forget(self) -> None:
-        self._replay = Replay(self._objects, facts_of)
+        self._replay = HistoryReplay(self._objects, facts_of)
         self._kept: deque[EntryFacts] = deque()
         self._weight = 0
 
@@ -65,7 +65,7 @@ class Chronicle:
         first = max(first_entry(self._objects), last - count + 1)
         if kept and kept[0].entry <= first:
             return kept
-        return list(Replay(self._objects, facts_of).entries(first, last))
+        return list(HistoryReplay(self._objects, facts_of).entries(first, last))
 
     def _follow(self, last: int) -> None:
         newest = self._kept[-1].entry if self._kept else 0

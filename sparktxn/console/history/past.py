@@ -19,20 +19,20 @@ from sparktxn.console.oneatatime import ReadsOn, held
 from sparktxn.errors import KafkaException, ViewExpired
 from sparktxn.log.keep.runs import is_rewritten, not_rewritten
 from sparktxn.log.log import Log
-from sparktxn.log.views.entryhistory import Replay, first_entry
+from sparktxn.log.views.entryhistory import HistoryReplay, first_entry
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import current_segments, rewritten_segments
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["Known", "Past"]
+__all__ = ["KnownPast", "Past"]
 
 _STRETCH: Final = 4_096
 _AT_ONCE: Final = 64
 _SEGMENTS_AT_ONCE: Final = 1_000
 
 
-class Known(NamedTuple):
+class KnownPast(NamedTuple):
     """What is known of the past, and what is still to be read.
 
     From `first_entry` on all entries are counted; None if the log has none. `entries` is how many are counted in all.
@@ -77,7 +77,7 @@ class _Stretch:
         self.last = gap.high
         self.first_ms = gap.after_ms
         self.tallies = Tallies()
-        self._facts = Replay(objects, facts_of).entries(self.first, self.last)
+        self._facts = HistoryReplay(objects, facts_of).entries(self.first, self.last)
 
     def go_on(self) -> bool:
         """Count some more; False once all are counted."""
@@ -156,7 +156,7 @@ class _Manifests:
 class Past(ReadsOn):
     """The past of a log. `up_to` counts what is new, and `read_on` what is old, `stretch` entries after the other.
 
-    What goes wrong in `read_on` is in `Known.problem`, and is tried again.
+    What goes wrong in `read_on` is in `KnownPast.problem`, and is tried again.
     """
 
     def __init__(self, log: Log, chronicle: Chronicle, *, stretch: int = _STRETCH) -> None:
@@ -175,7 +175,7 @@ class Past(ReadsOn):
         self._stretch: _Stretch | None = None
         self._manifests: _Manifests | None = None
 
-    def up_to(self, last: int) -> Known:
+    def up_to(self, last: int) -> KnownPast:
         """Return what is known of the entries up to `last`, which the log has, and perhaps of later ones.
 
         Raises:
@@ -198,13 +198,13 @@ class Past(ReadsOn):
             self._tallies.add_facts(one)
         self._newest = new[-1].entry
 
-    def _known(self) -> Known:
+    def _known(self) -> KnownPast:
         tallies, manifests = self._tallies, self._manifests
         if not self._gaps:
-            return Known([tallies], None, None, 0, 0, 0, older=False, undated=0, problem=self._problem)
+            return KnownPast([tallies], None, None, 0, 0, 0, older=False, undated=0, problem=self._problem)
         left = sum(gap.entries for gap in self._gaps)
         partitions_left = int(self._gaps[0].low > 1) if manifests is None else manifests.partitions_left
-        return Known(
+        return KnownPast(
             [tallies] if manifests is None else [tallies, manifests.tallies],
             self._gaps[-1].high + 1,
             self._gaps[-1].after_ms,

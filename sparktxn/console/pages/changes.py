@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from sparktxn.console.asked import Asked
 from sparktxn.console.changes.change import Change, Row
-from sparktxn.console.changes.previews import Outcome, Preview, Previews
+from sparktxn.console.changes.previews import Preview, PreviewOutcome, Previews
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shown import query, row_lines
 from sparktxn.console.shownstore import Page, Source
 
@@ -18,7 +18,7 @@ __all__ = ["form", "preview", "result"]
 _ROWS: Final = 500
 
 
-def form(source: Source, previews: Previews, kind: type[Change], asked: Asked, error: str = "") -> Page:
+def form(source: Source, previews: Previews, kind: type[Change], asked: RequestParameters, error: str = "") -> Page:
     """Return the form of a change with what was entered; `error` says what is wrong with that."""
     title = kind.title(asked)
     content = {
@@ -32,7 +32,7 @@ def form(source: Source, previews: Previews, kind: type[Change], asked: Asked, e
     return Page("change.html", title, content)
 
 
-def preview(source: Source, previews: Previews, kind: type[Change], asked: Asked) -> Page:
+def preview(source: Source, previews: Previews, kind: type[Change], asked: RequestParameters) -> Page:
     """Return what a change would do, and keep it, so that it can be applied once.
 
     Raises:
@@ -56,7 +56,7 @@ def preview(source: Source, previews: Previews, kind: type[Change], asked: Asked
     return Page("preview.html", f"{title}: preview", content)
 
 
-def result(number: str, found: Preview, outcome: Outcome | None) -> Page:
+def result(number: str, found: Preview, outcome: PreviewOutcome | None) -> Page:
     """Return what came of a preview; None while it is being applied."""
     is_done = outcome is not None and outcome.code == 200
     error = None
@@ -75,7 +75,7 @@ def result(number: str, found: Preview, outcome: Outcome | None) -> Page:
     return Page("result.html", f"{found.title}: {_word(outcome)}", content)
 
 
-def _word(outcome: Outcome | None) -> str:
+def _word(outcome: PreviewOutcome | None) -> str:
     if outcome is None:
         return "being done"
     if not outcome.is_known:
@@ -93,5 +93,5 @@ def _rows(rows: Sequence[Row], *, is_job: bool) -> dict[str, Any]:
     }
 
 
-def _address(kind: type[Change], asked: Asked) -> str:
+def _address(kind: type[Change], asked: RequestParameters) -> str:
     return query(f"/change/{kind.kind}", **{name: asked.entered(name) or None for name in kind.subject})

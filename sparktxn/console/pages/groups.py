@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from sparktxn.admin.groups import describe_group, member_row
-from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.plots import lag_plot
+from sparktxn.console.requestparameters import NotFound, RequestParameters
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.kafka.groups import ConsumerGroupState
@@ -23,7 +23,7 @@ _ENTRIES: Final = 256
 _REBALANCES: Final = frozenset(("join_group", "update_member", "release_partitions", "leave_group", "expire_member"))
 
 
-def groups(source: Source, asked: Asked) -> Page:
+def groups(source: Source, asked: RequestParameters) -> Page:
     """Return a page of the groups by id; `q` is a part of their ids, `start` the first one."""
     view = source.view()
     part, start = asked.text("q").lower(), asked.text("start")
@@ -72,7 +72,7 @@ def _lag(view: ReadView, topic: str, partition: int, offset: int) -> int | None:
     return None if found is None else max(0, found.last_stable_offset - offset)
 
 
-def group(source: Source, asked: Asked) -> Page:
+def group(source: Source, asked: RequestParameters) -> Page:
     """Return one group, by its `id`; `start` is the first row of its partitions."""
     group_id, start = asked.text("id"), asked.number("start", 0) or 0
     view = source.view()

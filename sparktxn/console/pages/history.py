@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sparktxn.console.asked import Asked
-from sparktxn.console.history.past import Known
+from sparktxn.console.history.past import KnownPast
 from sparktxn.console.history.tallies import SPANS, Tally
+from sparktxn.console.requestparameters import RequestParameters
 
 __all__ = ["Shown", "history_rows", "shown_span"]
 
@@ -23,7 +23,9 @@ class Shown(NamedTuple):
     end_ms: int
 
 
-def shown_span(asked: Asked, known: Known, now_ms: int, newest_ms: int, *, entries_only: bool = False) -> Shown:
+def shown_span(
+    asked: RequestParameters, known: KnownPast, now_ms: int, newest_ms: int, *, entries_only: bool = False
+) -> Shown:
     """Return what the parameter `span` chooses: the last hour unless the store has been idle for that long.
 
     Time of which nothing is known yet is not shown as silence. With `entries_only` only what entries say counts.
@@ -46,7 +48,7 @@ def shown_span(asked: Asked, known: Known, now_ms: int, newest_ms: int, *, entri
     return Shown(span, tallies, max(now_ms - length_ms, min(from_ms, now_ms)), now_ms)
 
 
-def history_rows(known: Known, shown: Shown) -> dict[str, Any]:
+def history_rows(known: KnownPast, shown: Shown) -> dict[str, Any]:
     """Return what a page says of its history; `is_complete` is False while loads of pages read on."""
     return {
         "first_entry": known.first_entry,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparktxn.console.asked import Asked, NotFound
+from sparktxn.console.requestparameters import NotFound, RequestParameters
 from sparktxn.console.sentences import sentence, sentences
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.format import commands as c
@@ -27,7 +27,7 @@ _COMMANDS: Final = 200
 _RAW_CHARACTERS: Final = 65_536
 
 
-def log(source: Source, asked: Asked) -> Page:
+def log(source: Source, asked: RequestParameters) -> Page:
     """Return a page of entries, the newest first, up to entry `to`."""
     newest = source.log.refresh()
     last = min(newest, asked.number("to", newest, least=1) or newest)
@@ -58,7 +58,7 @@ def _row(one: LogEntry, topic_names: Mapping[int, str]) -> dict[str, Any]:
     }
 
 
-def entry(source: Source, asked: Asked, number: int) -> Page:
+def entry(source: Source, asked: RequestParameters, number: int) -> Page:
     """Return one entry: its commands from `start` on, as sentences and decoded, and its raw JSON."""
     found = _read(source, number)
     topic_names = source.log.topic_names()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from sparktxn.console.asked import Asked
 from sparktxn.console.changes.jobs import JOBS, job_row
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shown import row_lines
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.maintenance import MaintenanceReport, maintain
@@ -13,7 +13,7 @@ from sparktxn.maintenance import MaintenanceReport, maintain
 __all__ = ["maintenance"]
 
 
-def maintenance(source: Source, asked: Asked) -> Page:
+def maintenance(source: Source, asked: RequestParameters) -> Page:
     """Return what `maintain` would do, if `run` is 1: it lists the store's objects, which may take a while."""
     report: MaintenanceReport | None = None
     if asked.flag("run"):

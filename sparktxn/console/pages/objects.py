@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from sparktxn.console.asked import Asked
 from sparktxn.console.figures import topic_figures
 from sparktxn.console.filesizes import FILE_SIZES, Sizes
 from sparktxn.console.plots import Histogram, histogram
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shown import size
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
@@ -26,7 +26,7 @@ _DRAWN: Final = 6
 _KEEPERS: Final = 100
 
 
-def files(source: Source, asked: Asked) -> Page:
+def files(source: Source, asked: RequestParameters) -> Page:
     """Return the topics by the size of their files, and from which entry on everything is kept.
 
     If `run` is 1, the store's objects are listed for what keeps those that the newest entry does not need.
@@ -101,7 +101,7 @@ def _sentence(one: Keeper) -> str:
             return "nothing: the next vacuum deletes it"
 
 
-def topic_files(source: Source, asked: Asked, name: str) -> Page:
+def topic_files(source: Source, asked: RequestParameters, name: str) -> Page:
     """Return the segments of one partition of a topic from offset `from` on, and how many have which size."""
     view = source.topic_view(name, None)
     number = asked.number("partition", 0, most=view.topics[name].partition_count - 1) or 0

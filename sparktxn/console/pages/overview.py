@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
-from sparktxn.console.asked import Asked
 from sparktxn.console.figures import Figures, topic_figures
 from sparktxn.console.pages.groups import group_rows
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.pages.transactions import open_rows
 from sparktxn.console.plots import plot, rates
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Page, Source
 
 __all__ = ["overview"]
@@ -20,7 +20,7 @@ _TOP: Final = 10
 _OFFSETS_COUNTED: Final = 10_000
 
 
-def overview(source: Source, asked: Asked) -> Page:
+def overview(source: Source, asked: RequestParameters) -> Page:
     """Return the overview; `span` chooses the time of its plots."""
     view = source.view()
     known = source.past.up_to(view.entry)

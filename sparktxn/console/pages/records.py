@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.recordreads import RESERVED, Found, RecordFilter, from_offset, newest_committed
+from sparktxn.console.requestparameters import NotFound, RequestParameters
 from sparktxn.console.shown import bytes_text, record_bytes, visible
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
@@ -23,7 +23,7 @@ _HIDDEN: Final = "hidden"
 _NUMBERS: Final = ("int", "float", "double", "decimal")
 
 
-def records(source: Source, asked: Asked, name: str) -> Page:
+def records(source: Source, asked: RequestParameters, name: str) -> Page:
     """Return a page of a topic's committed records.
 
     Without `partition` it has what the newest entries have committed, in all partitions; `to` is the newest of them.
@@ -73,14 +73,14 @@ def records(source: Source, asked: Asked, name: str) -> Page:
     return Page("records.html", f"{name}: records", content)
 
 
-def _last_entry(source: Source, view: ReadView, asked: Asked) -> int:
+def _last_entry(source: Source, view: ReadView, asked: RequestParameters) -> int:
     time_ms = asked.time_ms("time", source.now_ms())
     if time_ms is not None:
         return source.store.view([], timestamp_ms=time_ms).entry
     return min(view.entry, asked.number("to", view.entry) or view.entry)
 
 
-def _start(source: Source, view: ReadView, name: str, partition: int, count: int, asked: Asked) -> int:
+def _start(source: Source, view: ReadView, name: str, partition: int, count: int, asked: RequestParameters) -> int:
     found = view.partitions[name, partition]
     time_ms = asked.time_ms("time", source.now_ms())
     if time_ms is not None:
@@ -137,7 +137,7 @@ def _shown(source: Source, data: bytes | None, form: str, most: int) -> dict[str
     return found | {"shown": visible(shown, most), "is_cut": len(data) > most}
 
 
-def record(source: Source, asked: Asked, name: str, partition: int, offset: int) -> Page:
+def record(source: Source, asked: RequestParameters, name: str, partition: int, offset: int) -> Page:
     """Return one record, with up to 64 KiB of its value."""
     view = source.topic_view(name, asked.number("entry"))
     schema = view.topics[name].schema

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any, Final
 
 from sparktxn.config.topic import table_formats
-from sparktxn.console.asked import Asked
 from sparktxn.console.figures import Figures, partition_figures, topic_figures
+from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
 
@@ -16,7 +16,7 @@ __all__ = ["topic", "topics"]
 _ROWS: Final = 100
 
 
-def topics(source: Source, asked: Asked) -> Page:
+def topics(source: Source, asked: RequestParameters) -> Page:
     """Return a page of the topics by name; `q` is a part of their names, `start` the first name."""
     view = source.view()
     part, start = asked.text("q").lower(), asked.text("start")
@@ -44,7 +44,7 @@ def topics(source: Source, asked: Asked) -> Page:
     return Page("topics.html", "Topics", content)
 
 
-def topic(source: Source, asked: Asked, name: str) -> Page:
+def topic(source: Source, asked: RequestParameters, name: str) -> Page:
     """Return one topic; `entry` or `at` choose an older entry, `start` the first partition of the page."""
     newest = source.view().entry
     entry = asked.entry()

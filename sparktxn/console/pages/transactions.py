@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparktxn.admin.transactions import describe_transaction
-from sparktxn.console.asked import Asked, NotFound
 from sparktxn.console.history.timeline import Bar, Lane, lanes_of
 from sparktxn.console.plots import draw_timeline
+from sparktxn.console.requestparameters import NotFound, RequestParameters
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shown import duration
 from sparktxn.console.shownstore import Page, Source
@@ -33,7 +33,7 @@ _ENTRIES_AT_ONCE: Final = 64
 _ENTRIES_MAX: Final = 1_024
 
 
-def transactions(source: Source, asked: Asked) -> Page:
+def transactions(source: Source, asked: RequestParameters) -> Page:
     """Return the timeline of `count` entries up to entry `to`, and what is open now."""
     newest = source.log.refresh()
     last = min(newest, asked.number("to", newest) or newest)
@@ -124,7 +124,7 @@ def open_rows(source: Source, newest: int) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["began_timestamp_ms"])
 
 
-def transactional_ids(source: Source, asked: Asked) -> Page:
+def transactional_ids(source: Source, asked: RequestParameters) -> Page:
     """Return a page of all transactional ids in their order, those that begin with `prefix`."""
     prefix = asked.text("prefix")
     page = source.ids.page(asked.text("start"), prefix, _IDS)
@@ -149,7 +149,7 @@ def transactional_ids(source: Source, asked: Asked) -> Page:
     return Page("transactional_ids.html", "Transactional ids", content)
 
 
-def transaction(source: Source, asked: Asked) -> Page:
+def transaction(source: Source, asked: RequestParameters) -> Page:
     """Return what one transaction did: `id` with `producer` and `number`, or without them the last one of the id.
 
     `from` is an entry at or before its beginning; without it the entries that are kept in memory are searched.

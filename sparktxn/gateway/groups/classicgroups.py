@@ -11,9 +11,15 @@ from typing import NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, JoinGroup, ReleasePartitions, UpdateMember
+from sparktxn.gateway.groups.grouprosters import (
+    INCONSISTENT_GROUP_PROTOCOL,
+    GroupRosters,
+    Joining,
+    places_of,
+    unknown_member,
+)
 from sparktxn.gateway.groups.members import Member, Members
-from sparktxn.gateway.groups.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, places_of, unknown_member
-from sparktxn.gateway.wire.consumerprotocol import Subscription
+from sparktxn.gateway.wire.consumerprotocol import MemberSubscription
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import MemberState
@@ -36,16 +42,16 @@ class Joined(NamedTuple):
 class ClassicGroups:
     """Serves the members of groups by the log. Its methods wait for the store: they are for threads."""
 
-    def __init__(self, log: Log, members: Members, roster: Roster) -> None:
+    def __init__(self, log: Log, members: Members, roster: GroupRosters) -> None:
         self._log = log
         self._members = members
         self._roster = roster
 
-    def join(self, asked: Joining, subscription: Subscription) -> Joined:
+    def join(self, asked: Joining, subscription: MemberSubscription) -> Joined:
         """Make a client a member; one that is a member already gives back what it reads no more.
 
         Raises:
-            CommandRefused: as `Roster.joining` and `Roster.submit_join`.
+            CommandRefused: as `GroupRosters.joining` and `GroupRosters.submit_join`.
             StoreError: call again.
         """
         state = self._roster.joining(asked)
@@ -59,7 +65,7 @@ class ClassicGroups:
                 self._log.submit(commands)
         return self.joined(asked.group_id, member_id, subscription)
 
-    def joined(self, group_id: str, member_id: str, subscription: Subscription) -> Joined:
+    def joined(self, group_id: str, member_id: str, subscription: MemberSubscription) -> Joined:
         """Return what the log says now of a member that has joined.
 
         Raises:
@@ -73,7 +79,7 @@ class ClassicGroups:
         waits = not state.revoking and len(state.assigned) < len(state.target)
         return Joined(member_id, state.member_epoch, waits, not state.assigned)
 
-    def _rejoin(self, asked: Joining, subscription: Subscription, state: MemberState) -> list[Command]:
+    def _rejoin(self, asked: Joining, subscription: MemberSubscription, state: MemberState) -> list[Command]:
         """Return what a member that joins again asks of the log; nothing if it holds what it held."""
         wanted = _join(self._log.ids.token(), asked, subscription, state.member_id)
         is_changed = (state.topics, state.assignors) != (wanted.topics, wanted.assignors)
@@ -169,7 +175,7 @@ class ClassicGroups:
         return frozenset((topic.topic_id, number) for name, number in partitions if (topic := topics[name]) is not None)
 
 
-def _join(token: str, asked: Joining, subscription: Subscription, member_id: str) -> JoinGroup:
+def _join(token: str, asked: Joining, subscription: MemberSubscription, member_id: str) -> JoinGroup:
     return JoinGroup(
         request_id=token,
         group_id=asked.group_id,

@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
+from sparktxn.gateway.groups.grouprosters import GroupRosters, places_of
 from sparktxn.gateway.groups.members import Member, Members
-from sparktxn.gateway.groups.roster import Roster, places_of
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Answered", "ConsumerGroups", "Given"]
+__all__ = ["ConsumerGroups", "HeartbeatAnswer", "MemberHeartbeat"]
 
 _INVALID_GROUP_ID: Final = 24
 _INVALID_REGULAR_EXPRESSION: Final = 128
@@ -22,7 +22,7 @@ _DEFAULT_ASSIGNOR: Final = "uniform"
 _JOINS, _LEAVES, _LEAVES_FOR_A_WHILE = 0, -1, -2
 
 
-class Answered(NamedTuple):
+class HeartbeatAnswer(NamedTuple):
     """The answer to a heartbeat: the member's epoch, and what it is to read if that has changed, else None."""
 
     member_id: str
@@ -30,7 +30,7 @@ class Answered(NamedTuple):
     partitions: frozenset[TopicIdPartition] | None = None
 
 
-class Given(NamedTuple):
+class MemberHeartbeat(NamedTuple):
     """What a member says in a heartbeat; None: as before.
 
     `topics` and `pattern` are what it subscribes to, and `owned` is what it reads.
@@ -51,13 +51,13 @@ class Given(NamedTuple):
 class ConsumerGroups:
     """Serves the heartbeats of members. Its methods wait for the store: they are for threads."""
 
-    def __init__(self, log: Log, members: Members, roster: Roster, session_ms: int) -> None:
+    def __init__(self, log: Log, members: Members, roster: GroupRosters, session_ms: int) -> None:
         self._log = log
         self._members = members
         self._roster = roster
         self._session_ms = session_ms
 
-    def heartbeat(self, given: Given) -> Answered:
+    def heartbeat(self, given: MemberHeartbeat) -> HeartbeatAnswer:
         """Have a member join, go on or leave, and return its epoch and what it is to read.
 
         Raises:
@@ -82,7 +82,7 @@ class ConsumerGroups:
             self._log.submit(commands)
         return self._answered(given, member)
 
-    def _joined(self, given: Given) -> Answered:
+    def _joined(self, given: MemberHeartbeat) -> HeartbeatAnswer:
         if given.topics is None and given.pattern is None:
             raise CommandRefused(ErrorCode.INVALID_REQUEST, "a member that joins subscribes to topics or to a pattern")
         if given.owned:
@@ -110,14 +110,14 @@ class ConsumerGroups:
         member.topics, member.pattern, member.answered = given.topics or (), pattern, None
         return self._answered(named, member)
 
-    def _left(self, given: Given) -> Answered:
+    def _left(self, given: MemberHeartbeat) -> HeartbeatAnswer:
         state = self._roster.member(given.group_id, given.member_id, given.instance_id)
         keeps_place = given.epoch == _LEAVES_FOR_A_WHILE and bool(state.instance_id)
         self._log.submit([LeaveGroup(self._log.ids.token(), given.group_id, given.member_id, keeps_place)])
         self._members.forget(given.group_id, given.member_id)
-        return Answered(given.member_id, given.epoch)
+        return HeartbeatAnswer(given.member_id, given.epoch)
 
-    def _state(self, given: Given) -> MemberState:
+    def _state(self, given: MemberHeartbeat) -> MemberState:
         state = self._roster.member(given.group_id, given.member_id, given.instance_id, given.epoch)
         if given.epoch > state.member_epoch:
             raise CommandRefused(
@@ -126,7 +126,7 @@ class ConsumerGroups:
             )
         return state
 
-    def _changes(self, given: Given, state: MemberState, member: Member) -> list[Command]:
+    def _changes(self, given: MemberHeartbeat, state: MemberState, member: Member) -> list[Command]:
         names = (self._log.ids.token(), state.group_id, state.member_id, state.member_epoch)
         commands: list[Command] = []
         if given.owned is not None:
@@ -151,10 +151,10 @@ class ConsumerGroups:
         found = {topic.name for topic in self._log.topics() if compiled.fullmatch(topic.name)}
         return tuple(sorted(found | set(topics)))
 
-    def _answered(self, given: Given, member: Member) -> Answered:
+    def _answered(self, given: MemberHeartbeat, member: Member) -> HeartbeatAnswer:
         state = self._state(given)
         holds = frozenset(places_of(state.assigned))
         is_whole = given.owned is not None and given.topics is not None
         is_new = is_whole or given.epoch == _JOINS or member.answered != holds
         member.note_answered(state.member_epoch, holds)
-        return Answered(state.member_id, state.member_epoch, holds if is_new else None)
+        return HeartbeatAnswer(state.member_id, state.member_epoch, holds if is_new else None)

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
+from sparktxn.gateway.groups.grouprosters import INCONSISTENT_GROUP_PROTOCOL, GroupRosters, Joining, unknown_member
 from sparktxn.gateway.groups.members import Members
-from sparktxn.gateway.groups.roster import INCONSISTENT_GROUP_PROTOCOL, Joining, Roster, unknown_member
 from sparktxn.log.log import Log
 from sparktxn.store.joining import group_of_members, is_members_name, members_name
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Described", "Gathering", "Generation", "Led", "LedGroups", "Sent"]
+__all__ = ["Described", "Generation", "Led", "LedGroups", "RebalanceProgress", "Sent"]
 
 _ROUND: Final = "__round."
 _NO_EPOCH: Final = -1
@@ -73,7 +73,7 @@ class Generation(NamedTuple):
     members: Sequence[Led]
 
 
-class Gathering(NamedTuple):
+class RebalanceProgress(NamedTuple):
     """How far a group is: the epoch that its members join for, how long they may take, the generation once all have."""
 
     epoch: int
@@ -93,7 +93,7 @@ class Described(NamedTuple):
 class LedGroups:
     """Serves such groups. Its methods wait for the store: they are for threads."""
 
-    def __init__(self, log: Log, members: Members, roster: Roster) -> None:
+    def __init__(self, log: Log, members: Members, roster: GroupRosters) -> None:
         self._log = log
         self._members = members
         self._roster = roster
@@ -139,7 +139,7 @@ class LedGroups:
         """Make a client a member, or have it join for the next generation; return its id.
 
         Raises:
-            CommandRefused: as `Roster.joining`; INCONSISTENT_GROUP_PROTOCOL: it shares no protocol with the others.
+            CommandRefused: as `GroupRosters.joining`; INCONSISTENT_GROUP_PROTOCOL: it shares no protocol with others.
             StoreError: call again.
         """
         if not protocol_type or not protocols:
@@ -170,7 +170,7 @@ class LedGroups:
             self._put(named, state.member_id, state.topics, sent)
         return state.member_id
 
-    def gathered(self, asked: Joining, member_id: str) -> Gathering:
+    def gathered(self, asked: Joining, member_id: str) -> RebalanceProgress:
         """Return how far the group is. A member that waits joins for each new epoch.
 
         Raises:
@@ -189,10 +189,10 @@ class LedGroups:
         epoch, led = self._round(named.group_id)
         timeout_s = max(member.state.rebalance_timeout_ms for member in led) / 1000
         if any(member.sent.joined != epoch for member in led):
-            return Gathering(epoch, timeout_s, None)
+            return RebalanceProgress(epoch, timeout_s, None)
         protocol = _chosen([member.sent.names for member in led])
         leader_id = _leader(led).state.member_id
-        return Gathering(epoch, timeout_s, Generation(epoch, sent.protocol_type, protocol, leader_id, led))
+        return RebalanceProgress(epoch, timeout_s, Generation(epoch, sent.protocol_type, protocol, leader_id, led))
 
     def drop_missing(self, group_id: str, epoch: int) -> None:
         """Take out the members that have not joined for an epoch in time.
@@ -256,7 +256,7 @@ class LedGroups:
         return name, generation
 
     def leave(self, group_id: str, member_id: str, instance_id: str) -> str:
-        """Take a member out, as `Roster.leave`."""
+        """Take a member out, as `GroupRosters.leave`."""
         return self._roster.leave(members_name(group_id), member_id, instance_id)
 
     def _checked(

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.groups.consumergroups import Given
-from sparktxn.gateway.groups.roster import check_group_id, places_of
+from sparktxn.gateway.groups.consumergroups import MemberHeartbeat
+from sparktxn.gateway.groups.grouprosters import check_group_id, places_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -63,7 +63,7 @@ def _heard(broker: Broker, request: Request) -> Any:
         )
     topics = body.subscribed_topic_names
     return broker.consumer_groups.heartbeat(
-        Given(
+        MemberHeartbeat(
             group_id=body.group_id,
             member_id=body.member_id,
             epoch=body.member_epoch,

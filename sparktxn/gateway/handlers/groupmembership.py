@@ -7,9 +7,14 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.groups.grouprosters import (
+    INCONSISTENT_GROUP_PROTOCOL,
+    MEMBER_ID_REQUIRED,
+    Joining,
+    check_group_id,
+)
 from sparktxn.gateway.groups.ledgroups import Generation
-from sparktxn.gateway.groups.roster import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, Joining, check_group_id
-from sparktxn.gateway.wire.consumerprotocol import CONSUMER, Subscription, assignment_bytes, subscription_of
+from sparktxn.gateway.wire.consumerprotocol import CONSUMER, MemberSubscription, assignment_bytes, subscription_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.process.clock import Deadline
@@ -62,7 +67,7 @@ def _milliseconds(value: datetime.timedelta) -> int:
     return round(value.total_seconds() * 1000)
 
 
-def _subscription(body: Any) -> Subscription | None:
+def _subscription(body: Any) -> MemberSubscription | None:
     """Return what a member wants of the log; None if the members divide their work themselves."""
     if body.protocol_type != CONSUMER:
         return None
@@ -72,7 +77,7 @@ def _subscription(body: Any) -> Subscription | None:
         raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
 
 
-async def _joined(broker: Broker, asked: Joining, subscription: Subscription) -> Answer:
+async def _joined(broker: Broker, asked: Joining, subscription: MemberSubscription) -> Answer:
     """Have the log divide the partitions; wait for what others are about to give back: then one rebalance is enough.
 
     A member that would have nothing to read waits as long as at a broker: it loses nothing by it.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.groups.roster import check_group_id
+from sparktxn.gateway.groups.grouprosters import check_group_id
 from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import OffsetToCommit
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.groups.roster import check_group_id
+from sparktxn.gateway.groups.grouprosters import check_group_id
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, known_code
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.kafka.message import ConsumerGroupMetadata

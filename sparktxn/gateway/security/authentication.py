@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.exchanges import AuthenticationFailed, Exchange, new_exchange
-from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
 from sparktxn.process.clock import Ids
 from sparktxn.process.events import log_event
@@ -30,7 +30,7 @@ _FAILED_S: Final = 0.5
 class Authentication:
     """What one connection has to prove. With open access there is nothing to."""
 
-    def __init__(self, access: Access, ids: Ids, calls: Calls, peer: Any) -> None:
+    def __init__(self, access: Access, ids: Ids, calls: StoreCalls, peer: Any) -> None:
         self._access = access
         self._ids = ids
         self._calls = calls

@@ -22,14 +22,14 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeLost
 from sparktxn.format.commands import AddPartitionsToTxn, Command, InitProducerId, OffsetToCommit
 from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.gateway.storecalls import Calls
+from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.transactions.transactionmemory import TransactionMemory, TransactionShare
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import Log
 from sparktxn.process.clock import acquired_in_time
-from sparktxn.producer.opentransaction import OpenTransaction
+from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.outbox import Outbox, buffers_of
 from sparktxn.producer.reports import Reports
 from sparktxn.stage.buffers import Buffers, TopicBuffer
@@ -41,7 +41,7 @@ from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch, TransactionState, TransactionStatus
 
-__all__ = ["Transactions"]
+__all__ = ["HeldTransactions"]
 
 _OPEN_MAX: Final = 10_000
 _PASSED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
@@ -77,7 +77,7 @@ class _Held:
         self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
         self.outbox = Outbox(log, self.buffers, Reports())
         self.outbox.take_identity(identity)
-        self.open = OpenTransaction(
+        self.open = CurrentTransaction(
             log, self.outbox, settings.transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
         )
         self.open.number = number
@@ -113,7 +113,7 @@ def _none() -> int:
     return 0
 
 
-class Transactions:
+class HeldTransactions:
     """All transactional ids that clients use at this gateway. Safe for several threads."""
 
     def __init__(self, log: Log, settings: GatewaySettings) -> None:
@@ -236,7 +236,7 @@ class Transactions:
             raise self._not_added(held, transactional_id, f"{topic.name!r} [{partition}]")
 
     async def produce(
-        self, transactional_id: str | None, topic: StageTopic, partition: int, batch: ProducedBatch, calls: Calls
+        self, transactional_id: str | None, topic: StageTopic, partition: int, batch: ProducedBatch, calls: StoreCalls
     ) -> None:
         """Take a batch into the open transaction's memory; full segments are uploaded meanwhile.
 

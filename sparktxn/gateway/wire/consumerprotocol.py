@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["CONSUMER", "Subscription", "assignment_bytes", "by_topic", "subscription_of"]
+__all__ = ["CONSUMER", "MemberSubscription", "assignment_bytes", "by_topic", "subscription_of"]
 
 CONSUMER: Final = "consumer"
 """The type of groups whose members say what they subscribe to in a form that the coordinator can read."""
@@ -28,7 +28,7 @@ _VERSION_MAX: Final = 3
 _VERSION_WRITTEN: Final = 1
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What a member wants: `protocol` is the strategy of the answer: the first of its own that is known.
 
     `owned` is what it reads at this moment. A member that is not cooperative has given up everything before it joins.
@@ -40,7 +40,7 @@ class Subscription(NamedTuple):
     owned: frozenset[TopicPartitionKey]
 
 
-def subscription_of(protocols: Sequence[Any]) -> Subscription | None:
+def subscription_of(protocols: Sequence[Any]) -> MemberSubscription | None:
     """Return what a member says of itself; None if this gateway can divide partitions by none of its strategies.
 
     Raises:
@@ -52,7 +52,7 @@ def subscription_of(protocols: Sequence[Any]) -> Subscription | None:
     found = _subscription(known[0].metadata)
     is_cooperative = all(protocol.name == _COOPERATIVE for protocol in protocols)
     owned = getattr(found, "owned_partitions", ()) if is_cooperative else ()
-    return Subscription(
+    return MemberSubscription(
         known[0].name,
         tuple(dict.fromkeys(_ASSIGNORS[protocol.name] for protocol in known)),
         tuple(sorted(set(found.topics))),

@@ -27,7 +27,7 @@ __all__ = [
     "EntryHistory",
     "Followed",
     "History",
-    "Replay",
+    "HistoryReplay",
     "entry_not_before",
     "expired",
     "find_entry",
@@ -103,7 +103,7 @@ class _RecordingTail(Tail, Generic[Found]):
         super().take(entry, changes, size_bytes)
 
 
-class Replay(Generic[Found]):
+class HistoryReplay(Generic[Found]):
     """What `summarise` makes of each entry, None to leave it out; remembers where it stands: going on is cheap."""
 
     def __init__(self, objects: ObjectStore, summarise: Callable[[Followed], Found | None]) -> None:
@@ -150,7 +150,7 @@ class Replay(Generic[Found]):
         tail.confirmed_entry = tail.entry
 
 
-class History(Replay[EntryHistory]):
+class History(HistoryReplay[EntryHistory]):
     """The entries that change the tables of one topic of `state.internal.HISTORY_TABLES`."""
 
     def __init__(self, objects: ObjectStore, *tables: str) -> None:

@@ -15,7 +15,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Appends, EndTxn, SinkBatchCommit
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.confirm import Passed, Premise, confirm
-from sparktxn.log.views.entryhistory import Followed, Replay, expired
+from sparktxn.log.views.entryhistory import Followed, HistoryReplay, expired
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.values.structs import (
     PartitionSegments,
@@ -79,9 +79,9 @@ class EntrySummary(NamedTuple):
     topic_names: Mapping[int, str]
 
 
-def summaries(objects: ObjectStore) -> Replay[EntrySummary]:
+def summaries(objects: ObjectStore) -> HistoryReplay[EntrySummary]:
     """Return what computes the summaries of a store's entries."""
-    return Replay(objects, _summary)
+    return HistoryReplay(objects, _summary)
 
 
 def _summary(followed: Followed) -> EntrySummary:

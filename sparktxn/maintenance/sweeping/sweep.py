@@ -23,8 +23,7 @@ from sparktxn.maintenance.proposals import LostRace, Proposals, named
 from sparktxn.maintenance.sweeping.ages import Ages, IdleFrom
 from sparktxn.process.clock import in_time, is_time_up
 from sparktxn.store import Store
-from sparktxn.store.memberexpiry import Overdue as OverdueMember
-from sparktxn.store.memberexpiry import overdue_members, propose_expiry
+from sparktxn.store.memberexpiry import OverdueMember, overdue_members, propose_expiry
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (

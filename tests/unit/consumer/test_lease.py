@@ -11,7 +11,7 @@ import pytest
 
 from sparktxn.consumer import lease as module
 from sparktxn.consumer.lease import Lease, Reference, watcher_place
-from sparktxn.store.memberexpiry import Overdue, Sign, Watched
+from sparktxn.store.memberexpiry import OverdueMember, Sign, Watched
 from tests.each import each
 
 SESSION_S = 45.0
@@ -21,7 +21,7 @@ def watched(name: str = "m", last_entry: int = 1, revoking_since: int = 0, rebal
     return Watched(name, 3, int(SESSION_S * 1000), rebalance_ms, last_entry, revoking_since)
 
 
-def listed(lease: Lease, at_s: float, member: Watched, sign: Sign | None = None, rank: int = 0) -> list[Overdue]:
+def listed(lease: Lease, at_s: float, member: Watched, sign: Sign | None = None, rank: int = 0) -> list[OverdueMember]:
     """What a listing of a tenth of a second shows that is answered at `at_s`."""
     signs = {} if sign is None else {member.member_id: sign}
     return lease.observe([member], signs, at_s - 0.1, at_s, rank)
@@ -178,7 +178,7 @@ class TestWatchers:
         assert watcher_place("stranger", ["a", "b"], 1) is None
 
 
-def a_heartbeat_that_is_seen_late() -> list[Overdue]:
+def a_heartbeat_that_is_seen_late() -> list[OverdueMember]:
     """A sign is written just before a listing that shows it: the session counts from there, not from the one before."""
     lease = Lease()
     listed(lease, 100, watched(), Sign(7, 1))
@@ -188,7 +188,7 @@ def a_heartbeat_that_is_seen_late() -> list[Overdue]:
     return listed(lease, 119 + SESSION_S, watched(), Sign(8, 1))
 
 
-def an_observer_that_pauses() -> list[Overdue]:
+def an_observer_that_pauses() -> list[OverdueMember]:
     """It has missed signs: the object that the member has written sixteen times since looks as it did before."""
     lease = Lease()
     listed(lease, 100, watched(), Sign(0, 1))
@@ -203,7 +203,7 @@ def without_the_moment_of_the_listing(patch: pytest.MonkeyPatch) -> None:
 def without_beginning_again(patch: pytest.MonkeyPatch) -> None:
     observe = Lease.observe
 
-    def observe_without_gap(self: Lease, members: Any, signs: Any, began_s: float, *given: Any) -> list[Overdue]:
+    def observe_without_gap(self: Lease, members: Any, signs: Any, began_s: float, *given: Any) -> list[OverdueMember]:
         self._listed_s = began_s
         return observe(self, members, signs, began_s, *given)
 
@@ -218,7 +218,9 @@ def without_beginning_again(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_build_without_the_rule_breaks_its_trace(
-    monkeypatch: pytest.MonkeyPatch, trace: Callable[[], list[Overdue]], without: Callable[[pytest.MonkeyPatch], None]
+    monkeypatch: pytest.MonkeyPatch,
+    trace: Callable[[], list[OverdueMember]],
+    without: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
     assert trace() == [], "a member was proposed that has lived"
     without(monkeypatch)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.consumer.member import TRANSITIONS, Event, Membership, Status
+from sparktxn.consumer.member import TRANSITIONS, MemberEvent, Membership, Status
 from sparktxn.format import names
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.objectstore.memory import MemoryStore
@@ -27,7 +27,7 @@ FAILED   JOINING  OUT  .       .        .        .
 """
 ROWS = {row.split()[0]: row.split()[1:] for row in MATRIX.split("\n") if row}
 ALLOWED = {
-    (Status[status], Event[event]): None if to == "." else Status[to]
+    (Status[status], MemberEvent[event]): None if to == "." else Status[to]
     for status, row in ROWS.items()
     for event, to in zip(EVENTS, row, strict=True)
 }
@@ -42,12 +42,12 @@ def membership() -> Iterator[Membership]:
 
 
 def test_the_matrix_is_whole() -> None:
-    assert set(ALLOWED) == {(status, event) for status in Status for event in Event}
+    assert set(ALLOWED) == {(status, event) for status in Status for event in MemberEvent}
     assert {pair: to for pair, to in ALLOWED.items() if to is not None} == TRANSITIONS
 
 
 @pytest.mark.parametrize(("status", "event"), ALLOWED, ids=lambda value: value.name)
-def test_transition(membership: Membership, status: Status, event: Event) -> None:
+def test_transition(membership: Membership, status: Status, event: MemberEvent) -> None:
     membership.status = status
     if (to := ALLOWED[status, event]) is None:
         with pytest.raises(AssertionError, match=event.value):
@@ -58,7 +58,7 @@ def test_transition(membership: Membership, status: Status, event: Event) -> Non
 
 
 def test_each_life_has_a_member_id_of_its_own(membership: Membership) -> None:
-    membership.move(Event.SUBSCRIBED)
+    membership.move(MemberEvent.SUBSCRIBED)
     first = membership.speaker()
     membership.generation_id = 7
     membership.begin_anew()

@@ -5,16 +5,16 @@ import threading
 import pytest
 
 from sparktxn.errors import KafkaError, KafkaException
-from sparktxn.producer.states import ProducerStates, TransactionState
+from sparktxn.producer.states import ProducerStates, TransactionPhase
 
 
 def failing(calls: ProducerStates, name: str, *, retriable: bool) -> None:
-    with pytest.raises(KafkaException), calls.call(name, TransactionState.UNINITIALIZED):
+    with pytest.raises(KafkaException), calls.call(name, TransactionPhase.UNINITIALIZED):
         raise KafkaException(KafkaError(-185, "timed out", retriable=retriable))
 
 
 def raised_by(calls: ProducerStates, name: str) -> KafkaError:
-    with pytest.raises(KafkaException) as raised, calls.call(name, TransactionState.UNINITIALIZED):
+    with pytest.raises(KafkaException) as raised, calls.call(name, TransactionPhase.UNINITIALIZED):
         pass
     return raised.value.error
 
@@ -27,16 +27,16 @@ def test_after_a_retriable_error_only_the_same_call_goes_on() -> None:
     assert error == KafkaError._CONFLICT
     assert error.retriable()
     assert "commit_transaction() again" in error.str()
-    with calls.call("commit_transaction", TransactionState.UNINITIALIZED):
+    with calls.call("commit_transaction", TransactionPhase.UNINITIALIZED):
         pass
-    with calls.call("abort_transaction", TransactionState.UNINITIALIZED):
+    with calls.call("abort_transaction", TransactionPhase.UNINITIALIZED):
         pass
 
 
 def test_after_another_error_every_call_may_follow() -> None:
     calls = ProducerStates()
     failing(calls, "commit_transaction", retriable=False)
-    with calls.call("abort_transaction", TransactionState.UNINITIALIZED):
+    with calls.call("abort_transaction", TransactionPhase.UNINITIALIZED):
         pass
 
 
@@ -50,7 +50,7 @@ def test_a_call_beside_another_thread_is_told_so(second: str, code: int) -> None
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with calls.call("commit_transaction", TransactionState.UNINITIALIZED):
+        with calls.call("commit_transaction", TransactionPhase.UNINITIALIZED):
             entered.set()
             leave.wait(10)
 

@@ -3,11 +3,16 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode, ProducerFenced, TransactionAborted
-from sparktxn.producer.transactionerrors import Failure, Operation, failure_of
+from sparktxn.producer.transactionerrors import Failure, TransactionOperation, failure_of
 from tests.each import each
 
 E = ErrorCode
-INIT, PUBLISH, END, ABORT = Operation.INIT, Operation.PUBLISH, Operation.END, Operation.ABORT
+INIT, PUBLISH, END, ABORT = (
+    TransactionOperation.INIT,
+    TransactionOperation.PUBLISH,
+    TransactionOperation.END,
+    TransactionOperation.ABORT,
+)
 
 CASES = [
     (E.CONCURRENT_TRANSACTIONS, INIT, Failure.RETRY),
@@ -18,9 +23,9 @@ CASES = [
     (E.PRODUCER_FENCED, ABORT, Failure.FENCED),
     (E.INVALID_PRODUCER_EPOCH, PUBLISH, Failure.FENCED),
     (E.INVALID_PRODUCER_EPOCH, END, Failure.FENCED),
-    (E.INVALID_PRODUCER_EPOCH, Operation.PREPARE, Failure.FENCED),
-    (E.INVALID_TXN_STATE, Operation.PREPARE, Failure.FATAL),
-    (E.ILLEGAL_GENERATION, Operation.PREPARE, Failure.ABORT),
+    (E.INVALID_PRODUCER_EPOCH, TransactionOperation.PREPARE, Failure.FENCED),
+    (E.INVALID_TXN_STATE, TransactionOperation.PREPARE, Failure.FATAL),
+    (E.ILLEGAL_GENERATION, TransactionOperation.PREPARE, Failure.ABORT),
     (E.INVALID_PRODUCER_EPOCH, ABORT, Failure.FENCED),
     (E.INVALID_TXN_STATE, PUBLISH, Failure.ABORT),
     (E.INVALID_TXN_STATE, END, Failure.FATAL),
@@ -40,13 +45,13 @@ CASES = [
 
 @pytest.mark.kafka("K120")
 @each(CASES)
-def test_a_code_means_what_the_table_says(code: ErrorCode, operation: Operation, expected: Failure) -> None:
+def test_a_code_means_what_the_table_says(code: ErrorCode, operation: TransactionOperation, expected: Failure) -> None:
     assert failure_of(CommandRefused(code, "why"), operation)[0] is expected
 
 
 @pytest.mark.kafka("K120")
 @each(CASES)
-def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation, expected: Failure) -> None:
+def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: TransactionOperation, expected: Failure) -> None:
     error = failure_of(CommandRefused(code, "why"), operation)[1].error
     flags = {
         Failure.RETRY: (False, False, True),
@@ -59,8 +64,8 @@ def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation
 
 
 @pytest.mark.kafka("K120")
-@each(Operation)
-def test_both_fencing_codes_are_told_as_fenced(operation: Operation) -> None:
+@each(TransactionOperation)
+def test_both_fencing_codes_are_told_as_fenced(operation: TransactionOperation) -> None:
     for code in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH):
         error = failure_of(CommandRefused(code, "a newer producer"), operation)[1]
         assert isinstance(error, ProducerFenced)

@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.producer.states import VALID_PREVIOUS_STATES, ProducerStates, TransactionState
+from sparktxn.producer.states import VALID_PREVIOUS_STATES, ProducerStates, TransactionPhase
 from tests.each import each
 
-S = TransactionState
+S = TransactionPhase
 
 # Rows: the state that is left. Columns, in the order of the enum: the state that is entered.
 #            UNIN INIT READ IN_T PREG PRED COMM ABOR ABLE FATL
@@ -32,7 +32,7 @@ ALLOWED = {
 }
 
 
-def in_state(state: TransactionState, error: KafkaException | None = None) -> ProducerStates:
+def in_state(state: TransactionPhase, error: KafkaException | None = None) -> ProducerStates:
     states = ProducerStates()
     states.current = state
     states._error = error
@@ -45,7 +45,7 @@ def test_every_state_has_its_row() -> None:
 
 @pytest.mark.kafka("K113")
 @each(list(product(S, S)))
-def test_a_state_is_entered_only_from_its_previous_states(left: TransactionState, entered: TransactionState) -> None:
+def test_a_state_is_entered_only_from_its_previous_states(left: TransactionPhase, entered: TransactionPhase) -> None:
     states = in_state(left)
     if (left, entered) in ALLOWED:
         states.move(entered)
@@ -58,7 +58,7 @@ def test_a_state_is_entered_only_from_its_previous_states(left: TransactionState
 
 @pytest.mark.kafka("K113")
 @each([state for state in S if state not in (S.ABORTABLE_ERROR, S.FATAL_ERROR)])
-def test_a_call_in_the_wrong_state_says_which_is_expected(state: TransactionState) -> None:
+def test_a_call_in_the_wrong_state_says_which_is_expected(state: TransactionPhase) -> None:
     wrong = next(other for other in S if other is not state)
     with pytest.raises(KafkaException) as raised:
         in_state(state).require("begin_transaction", wrong)
@@ -68,7 +68,7 @@ def test_a_call_in_the_wrong_state_says_which_is_expected(state: TransactionStat
 
 @pytest.mark.kafka("K114", "K115")
 @pytest.mark.parametrize("state", [S.ABORTABLE_ERROR, S.FATAL_ERROR])
-def test_an_error_state_raises_its_own_error(state: TransactionState) -> None:
+def test_an_error_state_raises_its_own_error(state: TransactionPhase) -> None:
     error = KafkaException(KafkaError(ErrorCode.LOCAL_FENCED, "fenced"))
     with pytest.raises(KafkaException) as raised:
         in_state(state, error).require("commit_transaction", S.IN_TRANSACTION)

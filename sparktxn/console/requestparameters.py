@@ -12,7 +12,7 @@ from sparktxn.config.values import Parser, integer
 from sparktxn.errors import ConfigurationError
 from sparktxn.values.counted import counted
 
-__all__ = ["Asked", "Hidden", "NotFound", "Refused", "WrongRequest"]
+__all__ = ["Hidden", "NotFound", "Refused", "RequestParameters", "WrongRequest"]
 
 _INT64_MAX = 2**63 - 1
 _TEXT_MAX = 4_096
@@ -38,7 +38,7 @@ class Refused(Exception):
     """A request asks for a change that it may not make."""
 
 
-class Asked:
+class RequestParameters:
     """The parameters of one request. Those that are empty count as not given.
 
     The methods raise `WrongRequest` for a wrong value.

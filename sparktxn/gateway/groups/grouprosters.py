@@ -16,8 +16,8 @@ from sparktxn.values.structs import HeldPartition, MemberState
 __all__ = [
     "INCONSISTENT_GROUP_PROTOCOL",
     "MEMBER_ID_REQUIRED",
+    "GroupRosters",
     "Joining",
-    "Roster",
     "check_group_id",
     "places_of",
     "unknown_member",
@@ -55,7 +55,7 @@ def check_group_id(group_id: str) -> None:
         raise CommandRefused(_INVALID_GROUP_ID, reason)
 
 
-class Roster:
+class GroupRosters:
     """The members of all groups, as the log has them. Its methods wait for the store: they are for threads."""
 
     def __init__(self, log: Log, members: Members) -> None:

@@ -30,7 +30,7 @@ from sparktxn.format.commands import (
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.process.clock import is_time_up
 from sparktxn.producer.outbox import Outbox
-from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, Operation, failure_of
+from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, TransactionOperation, failure_of
 from sparktxn.stage.pendingsegment import PendingSegment, purged
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
 from sparktxn.values.counted import counted
@@ -40,14 +40,14 @@ from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAn
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["OpenTransaction"]
+__all__ = ["CurrentTransaction"]
 
 _GroupOffsets = dict[ConsumerGroupMetadata, dict[TopicIdPartition, OffsetToCommit]]
 _INIT_RETRY_S: Final = 0.02
 _ABORTED: Final = "the transaction was aborted before the record was published"
 
 
-class OpenTransaction:
+class CurrentTransaction:
     """The transaction that is open under a transactional id, or comes next, over the outbox of its producer.
 
     It is made by init. Its callers hold the outbox's `exclusive`.
@@ -96,7 +96,7 @@ class OpenTransaction:
                     keep_prepared=keep_prepared,
                 )
             except CommandRefused as refused:
-                if failure_of(refused, Operation.INIT)[0] is not Failure.RETRY or is_time_up():
+                if failure_of(refused, TransactionOperation.INIT)[0] is not Failure.RETRY or is_time_up():
                     raise
                 self.log.clock.sleep(_INIT_RETRY_S)
             except OutcomeLost:
@@ -129,7 +129,7 @@ class OpenTransaction:
             commands.append(AddOffsetsToTxn(*identity.names(), group_id))
         with self._in_delivery_time():
             self._resolve_before(None)
-            self.outbox.publish(Operation.PUBLISH, (), commands, identity)
+            self.outbox.publish(TransactionOperation.PUBLISH, (), commands, identity)
             self._is_opening = opens
             self._resolve_published()
 
@@ -147,7 +147,7 @@ class OpenTransaction:
         """
         outbox = self.outbox
         with self._in_delivery_time():
-            self._resolve_before(Operation.END)
+            self._resolve_before(TransactionOperation.END)
             if outbox.under_way is None:
                 self._send_end(outbox.stage(), takes_epoch=takes_epoch)
             results = outbox.resolve()
@@ -159,7 +159,7 @@ class OpenTransaction:
         """Publish what waits and prepare, in one list; call it again while its outcome is not known."""
         outbox = self.outbox
         with self._in_delivery_time():
-            self._resolve_before(Operation.PREPARE)
+            self._resolve_before(TransactionOperation.PREPARE)
             if outbox.under_way is None:
                 self._send_prepare(outbox.stage())
             outbox.resolve()
@@ -186,7 +186,7 @@ class OpenTransaction:
             identity = self.identity()
             offsets = self._offset_commands(identity)
             if segments or offsets:
-                outbox.publish(Operation.PUBLISH, segments, offsets, identity)
+                outbox.publish(TransactionOperation.PUBLISH, segments, offsets, identity)
                 # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
                 self._sent_offsets, self._offsets = self._offsets, {}
                 self._resolve_published()
@@ -198,7 +198,7 @@ class OpenTransaction:
             self._transactional_id, identity.producer_id, identity.producer_epoch, self.number + 1
         )
 
-    def _resolve_before(self, operation: Operation | None) -> None:
+    def _resolve_before(self, operation: TransactionOperation | None) -> None:
         """Learn what has become of the list that is under way, unless it was sent for `operation`."""
         if self.outbox.under_way not in (None, operation):
             self._resolve_published()
@@ -264,7 +264,7 @@ class OpenTransaction:
         after = [*self._offset_commands(identity), identity.end(committed=True)]
         if takes_epoch:
             after.append(identity.next_epoch(self.log.ids.token(), self._timeout_ms))
-        self.outbox.publish(Operation.END, segments, after, identity, before=self._expectations(identity))
+        self.outbox.publish(TransactionOperation.END, segments, after, identity, before=self._expectations(identity))
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
         """Send everything and the preparation; a transaction without anything is begun by registering no partition."""
@@ -274,7 +274,9 @@ class OpenTransaction:
         if not segments and not others and not self.published:
             others.append(AddPartitionsToTxn(*identity.names(), partitions=()))
         others.append(PrepareTxn(*identity.names()))
-        self.outbox.publish(Operation.PREPARE, segments, others, identity, before=self._expectations(identity))
+        self.outbox.publish(
+            TransactionOperation.PREPARE, segments, others, identity, before=self._expectations(identity)
+        )
 
     def _expectations(self, identity: TransactionIdentity) -> list[Command]:
         published = self.outbox.published_records
@@ -299,11 +301,11 @@ class OpenTransaction:
 
     def _abort_published(self) -> None:
         outbox = self.outbox
-        if outbox.under_way is Operation.PUBLISH and not outbox.withdraw():
+        if outbox.under_way is TransactionOperation.PUBLISH and not outbox.withdraw():
             self._resolve_flush_before_abort()
         outbox.discard(purged(_ABORTED))
         if outbox.under_way is None and self.published and not self.needs_bump:
-            outbox.publish(Operation.ABORT, (), [self.identity().end(committed=False)])
+            outbox.publish(TransactionOperation.ABORT, (), [self.identity().end(committed=False)])
         try:
             self._take_next_identity(outbox.resolve())
         except CommandRefused as refused:
