@@ -39,7 +39,7 @@ from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, ManifestRef, PartitionSegments, PartitionState, PublishedPartition
 
-__all__ = ["Head", "Marks", "Run", "find_checksums", "heads_in", "mark", "open_heads", "read_heads"]
+__all__ = ["Head", "Marks", "Run", "find_checksums", "heads_in", "is_young", "mark", "open_heads", "read_heads"]
 
 
 class Head(Struct, frozen=True):
@@ -86,6 +86,11 @@ class Marks(Struct):
         for entry, carried in others.entries.items():
             self.entries.setdefault(entry, {}).update(carried)
 
+    def holds(self, where: TopicIdPartition, rest: str) -> bool:
+        """Return whether a file, by its name in the folder of its partition, is one to keep."""
+        run = names.parse_sealed_folder(rest)
+        return rest in self.segments.get(where, ()) if run is None else run in self.runs.get(where, ())
+
     def objects(self, topics: Mapping[int, str]) -> Iterator[ObjectToCopy]:
         """Yield what entries and checkpoints name, each once, and what shows that it is right.
 
@@ -128,6 +133,19 @@ def _objects_of(folder: str, run: Run) -> Iterator[ObjectToCopy]:
         name = names.transaction_index(folder, ref.folder, ref.base_offset)
         yield ObjectToCopy(name, UNKNOWN_SIZE, INDEX, str(ref.aborted_count), run.entry)
     yield ObjectToCopy(names.snapshot(folder, ref.folder, ref.end_offset), UNKNOWN_SIZE, SNAPSHOT, "", run.entry)
+
+
+def is_young(rest: str, horizon: int, floor: int) -> bool:
+    """Return whether a file may be of an upload that no entry names yet, by its name in the folder of its partition.
+
+    A run is made at an entry, and a segment is born at one. A name that says neither is none of a vacuum's.
+    """
+    run = names.parse_sealed_folder(rest)
+    if run is None:
+        born = names.parse_segment_born(rest)
+        return born is None or born >= floor
+    sealed_entry = names.parse_sealed_entry(run)
+    return sealed_entry is None or sealed_entry >= horizon
 
 
 def heads_in(listing: Sequence[ObjectInfo]) -> list[Head]:

@@ -14,7 +14,7 @@ from sparktxn.console.shown import size
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.readview import PartitionView
-from sparktxn.maintenance.vacuuming.keepreasons import Keeper, file_keepers
+from sparktxn.maintenance.vacuuming.unneededfiles import Keeper, file_keepers
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.scan.transactioncolumns import committed_ranges
 

@@ -511,10 +511,8 @@ def _records(replay: Replay, prefix: str, kind: type[Any]) -> Iterator[Any]:
 
 
 def _is_named(marks: Marks, where: TopicIdPartition, rest: str) -> bool:
-    run = names.parse_sealed_folder(rest)
-    if run is not None:
-        return run in marks.runs.get(where, ())
-    return names.parse_segment_born(rest) is None or rest in marks.segments.get(where, ())
+    is_of_a_log = names.parse_sealed_folder(rest) is not None or names.parse_segment_born(rest) is not None
+    return marks.holds(where, rest) or not is_of_a_log
 
 
 def _check(options: Any, task: SegmentsToCheck) -> CheckedSegments:

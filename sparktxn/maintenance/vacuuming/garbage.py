@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from sparktxn.format import names
 from sparktxn.log.keep.replay import Replay
-from sparktxn.maintenance.keptobjects import Marks
+from sparktxn.maintenance.keptobjects import Marks, is_young
 from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import MemberState
@@ -133,27 +133,17 @@ def _is_garbage(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, 
         return False
     topic_id, partition, rest = parsed
     where = (topic_id, partition)
-    run = names.parse_sealed_folder(rest)
-    if run is not None:
-        sealed_entry = names.parse_sealed_entry(run)
-        if sealed_entry is None or sealed_entry >= horizon or run in marks.runs.get(where, ()):
-            _keep(garbage, info.name, rest)
-            return False
+    if marks.holds(where, rest) or is_young(rest, horizon, floor):
+        garbage.kept += 1
+        garbage.kept_folders.add(info.name[: -len(rest)])
+        return False
+    if names.parse_sealed_folder(rest) is not None:
         garbage.sealed_files.append(info.name)
         garbage.folders.add(_folder(info.name))
     else:
-        born = names.parse_segment_born(rest)
-        if born is None or born >= floor or rest in marks.segments.get(where, ()):
-            _keep(garbage, info.name, rest)
-            return False
         garbage.segments.append(info.name)
     garbage.size_bytes += info.size_bytes
     return True
-
-
-def _keep(garbage: Garbage, name: str, rest: str) -> None:
-    garbage.kept += 1
-    garbage.kept_folders.add(name[: -len(rest)])
 
 
 def _folder(name: str) -> str:

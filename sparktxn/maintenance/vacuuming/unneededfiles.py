@@ -15,7 +15,7 @@ from sparktxn.log.follow.confirm import read_horizon, usable_heads
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import rewritten_segments_of
 from sparktxn.log.log import Log
-from sparktxn.maintenance.keptobjects import Marks, heads_in, mark, open_heads
+from sparktxn.maintenance.keptobjects import Marks, heads_in, is_young, mark, open_heads
 from sparktxn.maintenance.overtaken import check_not_overtaken, in_attempts
 from sparktxn.maintenance.tableobjects import needed_entry
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
@@ -277,21 +277,12 @@ class _Judging:
             return "a table", None
         if rest in self._halves.get(where, ()):
             return "a half message", None
-        if run is not None:
-            sealed = names.parse_sealed_entry(run)
-            is_young = sealed is None or sealed >= self._marks.horizon
-            is_marked = run in self._marks.runs.get(where, ())
-            last = None
-        else:
-            born = names.parse_segment_born(rest)
-            is_young = born is None or born >= self.floor
-            is_marked = rest in self._marks.segments.get(where, ())
-            last = self._replay.last_entry(where, rest)
-        if is_marked:
+        if self._marks.holds(where, rest):
+            last = self._replay.last_entry(where, rest) if run is None else None
             needed = self._tables_need
             is_pinned = needed is not None and (last is None or needed <= last)
             return "views that a table needs" if is_pinned else "older views", last
-        return "young" if is_young else "nothing", None
+        return "young" if is_young(rest, self._marks.horizon, self.floor) else "nothing", None
 
     def _add(self, info: ObjectInfo, where: TopicIdPartition, reason: Reason, last: int | None) -> None:
         topic = self._replay.topics.get(where[0], f"topic {where[0]}")

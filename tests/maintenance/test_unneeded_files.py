@@ -8,7 +8,7 @@ import pytest
 
 from sparktxn.format import names
 from sparktxn.maintenance import rewrite, vacuum
-from sparktxn.maintenance.vacuuming.keepreasons import FileKeepers, file_keepers
+from sparktxn.maintenance.vacuuming.unneededfiles import FileKeepers, file_keepers
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.store import Store
 from tests.livedhistory import lived
