@@ -11,10 +11,9 @@ from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.log.log import Log
-from sparktxn.process.clock import Clock, in_time
+from sparktxn.process.clock import Clock, SystemClock, in_time
 from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
-from sparktxn.store.registry import clock_at
 from sparktxn.values import arguments
 from sparktxn.values.notebooks import html_table
 
@@ -30,8 +29,8 @@ _YES_OR_NO: Final = frozenset({"include_authorized_operations", "require_stable"
 
 
 def clock_of(client: AnsweringClient) -> Clock:
-    """Return the clock of the client's store."""
-    return clock_at(client._uri)
+    """Return the clock of the client's store, once it is open."""
+    return client._store.log.clock if client._store is not None else SystemClock()
 
 
 def answered(function: Callable[P, Result]) -> Callable[P, Result]:

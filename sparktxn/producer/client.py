@@ -16,7 +16,7 @@ from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.kafka.statscallback import Statistics
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.metrics.process import PROCESS, Call
-from sparktxn.process.clock import Clock, Deadline, acquired_in_time, in_time, is_time_up, time_left_s
+from sparktxn.process.clock import Clock, Deadline, SystemClock, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.process.dropped import give_back_later, weakly
 from sparktxn.process.events import log_event
 from sparktxn.producer.answers import ProducerLookups, clock_of, closing_time_s, own_time_s
@@ -45,7 +45,7 @@ from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, TopicBuffer
 from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
-from sparktxn.store.registry import acquire_log, clock_at, release_log
+from sparktxn.store.registry import acquire_log, release_log
 from sparktxn.values import arguments
 from sparktxn.values.notebooks import html_table
 
@@ -92,7 +92,7 @@ class Producer(ProducerLookups):
         self._topics = Topics(self._settings, self._choice)
         self._by_crc32 = self._settings.partitioner == "consistent_random"
         self._now_ms: Callable[[], int] = no_clock
-        self._clock: Clock = clock_at(self._settings.uri)
+        self._clock: Clock = SystemClock()
         self._own_time_s = None
         self._closing_time_s = self._settings.delivery_timeout_s
         self._transactions: Transactions | None = None

@@ -16,7 +16,7 @@ from sparktxn.objectstore import ObjectStore, open_store
 from sparktxn.objectstore.contract import checked_object_name
 from sparktxn.objectstore.uri import FILE, parse_uri
 from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time
+from sparktxn.process.clock import Deadline, RandomIds, SystemClock, acquired_in_time
 from sparktxn.process.dropped import Held, hold
 from sparktxn.process.fork import ForkGuard
 from sparktxn.values import arguments
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "acquire_log",
-    "clock_at",
     "objects_of",
     "read_object",
     "release_dropped",
@@ -137,13 +136,6 @@ def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) 
 def _start_jobs(log: Log) -> None:
     """Have jobs of a higher layer work from now on: imported by name, and only by processes that fold."""
     importlib.import_module(_JOBS).start_background_jobs(log)
-
-
-def clock_at(uri: str) -> Clock:
-    """Return the clock of a log that this process has open at `uri`, or the machine's."""
-    opened = (log for (known, _, process), (log, _) in list(_logs.items()) if (known, process) == (uri, os.getpid()))
-    log = next(opened, None)
-    return log.clock if log is not None else SystemClock()
 
 
 def release_log(log: Log) -> None:
