@@ -110,8 +110,9 @@ class _Groups(LoadScopeScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _Groups(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Return the scheduler of groups for ``--dist loadscope``; for other words xdist's own, which may part a file."""
+    return _Groups(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

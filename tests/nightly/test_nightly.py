@@ -178,6 +178,45 @@ def test_what_a_machine_lacks_is_said_before_anything_runs(
     assert not list(tmp_path.iterdir())
 
 
+PAIR = """
+import time
+from pathlib import Path
+import pytest
+
+FOLDER = Path(__file__).parent
+
+@pytest.mark.parametrize("number", range(4))
+def test_other_runs_too(number):
+    (FOLDER / f"began-{number}").touch()
+    deadline_s = time.monotonic() + 30
+    while len(list(FOLDER.glob("began-*"))) < 2:
+        assert time.monotonic() < deadline_s, "no other test of this file runs"
+        time.sleep(0.01)
+"""
+
+
+def test_tests_of_one_file_run_in_pairs(tmp_path: Path) -> None:
+    """The group of kills has one file, whose tests take minutes each."""
+    (kills,) = (group for group in GROUPS if group.name == "kills")
+    pair = kills.arguments[kills.arguments.index("-n") : kills.arguments.index("tests/kills")]
+    tests = tmp_path / "test_pair.py"
+    tests.write_text(PAIR)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        *pair,
+        str(tests),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_night_ends_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(group.limit_s for group in GROUPS) <= NIGHT_S - 600
     assert main(["--list"]) == 0
