@@ -22,7 +22,10 @@ def program(python: Path, name: str, store: Path, *arguments: str) -> list[str]:
 
 def test_the_table_of_names_is_the_real_packages(confluent: Path) -> None:
     code = "import json; from tests.interop.confluentnames import table; print(json.dumps(table()))"
-    assert json.loads(run(confluent, ["-c", code])) == json.loads(TABLE.read_text())
+    found, kept = json.loads(run(confluent, ["-c", code])), json.loads(TABLE.read_text())
+    versions = [table.pop("version").rpartition(".")[0] for table in (found, kept)]
+    assert versions[0] == versions[1], "a later version of the package may have other names"
+    assert found == kept
 
 
 def test_the_replaced_module_has_every_public_name_of_the_compiled_one(confluent: Path) -> None:
