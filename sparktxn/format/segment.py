@@ -7,7 +7,7 @@ and reads back as null.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from sparktxn.format.schema import (
     type_text,
 )
 from sparktxn.format.statistics import columns_with_statistics, shares_its_path
+from sparktxn.values.arrowvalues import byte_strings, integers, lists_of_pairs
 from sparktxn.values.hiddennulls import without_hidden_nulls
 
 __all__ = [
@@ -46,9 +47,14 @@ __all__ = [
     "encode_segment",
     "parquet_options",
     "parse_type",
+    "record_columns",
     "stored_schema",
     "type_text",
 ]
+
+_HEADERS_TYPE: Final = RECORD_SCHEMA.field("headers").type
+_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
+_WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
 
 _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
@@ -109,6 +115,22 @@ def encode_segment(table: pa.Table, *, segment_format: str, compression: str) ->
         raise ValueError("a segment holds at least one record")
     table = _without_null_columns(table)
     return _encode_parquet(table, compression) if segment_format == "parquet" else _encode_arrow(table, compression)
+
+
+def record_columns(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None],
+    times_ms: Iterable[int],
+) -> pa.Table:
+    """Return Kafka's records as segments store them, without the column of headers where no record has any."""
+    # A buffer of integers needs no conversion by Arrow, which would check each type.
+    times = integers(times_ms, _TIMESTAMP_TYPE)
+    columns = [byte_strings(keys), byte_strings(values), times]
+    if not any(headers):
+        return pa.Table.from_arrays(columns, schema=_WITHOUT_HEADERS)
+    columns.insert(2, lists_of_pairs(headers, _HEADERS_TYPE))
+    return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
 def encode_inline(table: pa.Table, *, compression: str) -> bytes:

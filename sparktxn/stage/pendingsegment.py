@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
-from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.format.segment import record_columns
 from sparktxn.kafka.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -27,7 +26,6 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import inline_segment, may_be_carried, upload_segment
-from sparktxn.values.arrowvalues import byte_strings, lists_of_pairs
 from sparktxn.values.counted import counted
 
 if TYPE_CHECKING:
@@ -42,10 +40,6 @@ Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallb
 
 _TIMESTAMP: Final = 2
 _REPORT: Final = 4
-
-_HEADERS_TYPE: Final = RECORD_SCHEMA.field("headers").type
-_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
-_WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
 
 
 class Uploads(NamedTuple):
@@ -98,17 +92,8 @@ def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, in
         return records, None
     # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
     milliseconds = [row[_TIMESTAMP] for row in records]
-    key = byte_strings([row[0] for row in records])
-    value = byte_strings([row[1] for row in records])
-    # A buffer of integers needs no conversion by Arrow, which would check each type.
-    integers = pa.py_buffer(array("q", milliseconds))
-    timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(records), [None, integers], 0)
-    headers = [row[3] for row in records]
-    if any(headers):
-        columns = [key, value, lists_of_pairs(headers, _HEADERS_TYPE), timestamp]
-        table = pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
-    else:
-        table = pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)
+    keys, values = [row[0] for row in records], [row[1] for row in records]
+    table = record_columns(keys, values, [row[3] for row in records], milliseconds)
     return table, (min(milliseconds), max(milliseconds))
 
 

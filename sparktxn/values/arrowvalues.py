@@ -18,6 +18,7 @@ import pyarrow as pa
 __all__ = ["byte_strings", "empty_table", "integers", "lists_of_pairs", "scalar_of"]
 
 _BINARY: Final = pa.binary()
+_INT64: Final = pa.int64()
 _FEW: Final = 128
 """From here on `pa.array()` is quicker: 0.03 ms for 1,000 values, which take 0.09 ms without it."""
 
@@ -34,10 +35,10 @@ def scalar_of(value: int | str | None, kind: pa.DataType) -> pa.Scalar:
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])[0]
 
 
-def integers(values: Iterable[int]) -> pa.Array:
-    """Return an array of the type int64."""
+def integers(values: Iterable[int], kind: pa.DataType = _INT64) -> pa.Array:
+    """Return an array of the type int64, or of times, which Arrow stores as such."""
     numbers = array("q", values)
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)], 0)
 
 
 def byte_strings(values: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa.Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
@@ -22,7 +21,7 @@ from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuil
 from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.format.segment import record_columns
 from sparktxn.gateway.wire.compression import UNCOMPRESSED, CorruptPayload, PayloadTooLarge, compressed, decompressed
 from sparktxn.values.structs import ProducerIdAndEpoch
 
@@ -48,9 +47,6 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _NO_TIMESTAMP: Final = -1
 _MEMBERS: Final = tuple(map(attrgetter, ("key", "value", "headers", "timestamp")))
-_BYTES_TYPE: Final = RECORD_SCHEMA.field("value").type
-_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
-_WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
 _BATCH_ROWS: Final = 10_000
 _ABORT: Final = b"\0\0\0\0"
 _NO_COORDINATOR: Final = b"\0\0\0\0\0\0"
@@ -165,13 +161,7 @@ def _some_records(records: Iterator[Any], now_ms: int) -> pa.Table:
         raise _refused(ErrorCode.INVALID_RECORD, f"a batch has a record that cannot be read: {error}") from error
     if _NO_TIMESTAMP in times:
         times = [now_ms if time == _NO_TIMESTAMP else time for time in times]
-    # A buffer of integers needs no conversion by Arrow.
-    timestamps = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(array("q", times))], 0)
-    columns = [pa.array(keys, _BYTES_TYPE), pa.array(values, _BYTES_TYPE), timestamps]
-    if not any(headers):
-        return pa.Table.from_arrays(columns, schema=_WITHOUT_HEADERS)
-    columns.insert(2, pa.array(headers, RECORD_SCHEMA.field("headers").type))
-    return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+    return record_columns(keys, values, headers, times)
 
 
 def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool, codec: int = UNCOMPRESSED) -> Iterator[bytearray]:
