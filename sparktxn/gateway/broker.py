@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import AppendRounds
 from sparktxn.gateway.following import LogEnd
-from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.groups.classicgroups import ClassicGroups
 from sparktxn.gateway.groups.consumergroups import ConsumerGroups
 from sparktxn.gateway.groups.grouprosters import GroupRosters
@@ -19,6 +19,7 @@ from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.gateway.transactions.heldtransactions import HeldTransactions
 from sparktxn.process.clock import time_left_s
+from sparktxn.process.listening import Endpoint
 from sparktxn.store import Store
 
 __all__ = ["Broker"]

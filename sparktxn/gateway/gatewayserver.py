@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
-from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings, parse_endpoint
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import Access, AccessOptions, access_of
 from sparktxn.process.clock import Deadline
-from sparktxn.process.listening import listening
+from sparktxn.process.listening import Endpoint, endpoint, listening
 from sparktxn.store import Store
 
 __all__ = ["serve", "serve_clients"]
@@ -71,22 +71,22 @@ def serve(
     Raises:
         ConfigurationError: an address or a file is wrong, it cannot listen there, or it must not without TLS or users.
     """
-    host, port = parse_endpoint("--listen", listen)
+    host, port = endpoint("--listen", listen)
     allowed = access_of(host, access, store.log.ids)
-    pages = None if http is None else parse_endpoint("--http", http)
+    pages = None if http is None else endpoint("--http", http, host="127.0.0.1")
     settings = replace(
         settings,
         advertised=_advertised(host, advertise),
-        peers=tuple(parse_endpoint("--peers", peer.strip()) for peer in (peers or "").split(",") if peer.strip()),
+        peers=tuple(endpoint("--peers", peer.strip()) for peer in (peers or "").split(",") if peer.strip()),
     )
     with ExitStack() as stack:
-        listener = stack.enter_context(listening(host, port, "--listen", port_option="--listen"))
+        listener = stack.enter_context(listening(host, port, "--listen"))
         listener.setblocking(False)
-        endpoint = Endpoint(host, listener.getsockname()[1])
-        broker = Broker(store, settings, endpoint)
+        served = Endpoint(host, listener.getsockname()[1])
+        broker = Broker(store, settings, served)
         stack.callback(_close, broker)
         _tune_interpreter()
-        asyncio.run(_run(broker, allowed, listener, pages, partial(on_start, str(endpoint))))
+        asyncio.run(_run(broker, allowed, listener, pages, partial(on_start, str(served))))
 
 
 def _close(broker: Broker) -> None:
@@ -98,7 +98,7 @@ def _close(broker: Broker) -> None:
 
 def _advertised(host: str, advertise: str | None) -> Endpoint | None:
     if advertise is not None:
-        return parse_endpoint("--advertise", advertise)
+        return endpoint("--advertise", advertise)
     with suppress(ValueError):
         host = str(ipaddress.ip_address(host))
     if host in ("0.0.0.0", "::"):

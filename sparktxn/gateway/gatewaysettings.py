@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
 from msgspec import Struct
 
-from sparktxn.errors import ConfigurationError
+from sparktxn.process.listening import Endpoint
 
-__all__ = ["Endpoint", "GatewaySettings", "parse_endpoint"]
-
-_PORT_MAX: Final = 65_535
-
-
-class Endpoint(NamedTuple):
-    """Where a gateway is reached."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_endpoint(option: str, text: str) -> Endpoint:
-    """Return ``HOST:PORT`` as an endpoint; `option` is where it was given, for the error.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
-        raise ConfigurationError(f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092")
-    return Endpoint(host, int(port))
+__all__ = ["GatewaySettings"]
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ def health_pages(broker: Broker, loop: asyncio.AbstractEventLoop, host: str, por
         ConfigurationError: it cannot listen there.
     """
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(listening(host, port, "--http", port_option="--http")))
+        listener = stack.enter_context(closing(listening(host, port, "--http")))
         server = wsgi_server(_pages(broker, loop), host, listener)
         start_thread("sparktxn-gateway-pages", server.serve_forever, finish=server.shutdown, give_up=_nothing)
         stack.callback(server.shutdown)

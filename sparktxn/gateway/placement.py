@@ -17,8 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from sparktxn.gateway.gatewaysettings import Endpoint
 from sparktxn.process.background import ThreadBackground
+from sparktxn.process.listening import Endpoint
 
 __all__ = ["Placement"]
 

@@ -3,15 +3,69 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+from typing import Final, NamedTuple
 
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["address_of", "is_loopback", "listening"]
+__all__ = ["Endpoint", "address_of", "endpoint", "is_loopback", "listening"]
+
+_PORT_MAX: Final = 65_535
+_PORT: Final = re.compile(r"[0-9]{1,9}")
+_BRACKETED: Final = re.compile(r"\[([^\[\]]+)\](?::(.*))?", re.DOTALL)
 
 
-def listening(host: str, port: int, option: str, *, port_option: str = "--port") -> socket.socket:
-    """Return a socket that listens. `option` names the host and `port_option` the port, for the error; or both do.
+class Endpoint(NamedTuple):
+    """Where a server listens, or is reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def endpoint(option: str, text: str, *, host: str | None = None, port: int | None = None) -> Endpoint:
+    """Return ``HOST:PORT`` as an endpoint; `option` is where it was given, for the error.
+
+    An IPv6 address with a port is in brackets. With a default `host`, ``:PORT`` or ``PORT`` is enough; with a default
+    `port`, the host alone is.
+
+    Raises:
+        ConfigurationError: the text is no such address, or lacks a part without a default.
+    """
+    found_host, found_port = _parts(text)
+    if found_port is not None and not (_PORT.fullmatch(found_port) and int(found_port) <= _PORT_MAX):
+        raise ConfigurationError(f"{option} {text!r} has the port {found_port!r}: expected 0 to {_PORT_MAX}")
+    has_host = bool(found_host) or (host is not None and found_port is not None)
+    has_port = found_port is not None or port is not None
+    if not (has_host and has_port) or any(one in "/@,[]" or one.isspace() for one in found_host):
+        shorter = {":9092": host, "127.0.0.1": port}
+        more = "".join(f", or {form}" for form, default in shorter.items() if default is not None)
+        raise ConfigurationError(f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092{more}")
+    return Endpoint(found_host or host or "", int(found_port or port or 0))
+
+
+def _parts(text: str) -> tuple[str, str | None]:
+    """Return the host, empty if there is none, and the text of the port, or None."""
+    if bracketed := _BRACKETED.fullmatch(text):
+        return bracketed[1], bracketed[2]
+    if _PORT.fullmatch(text):
+        return "", text
+    before, colon, after = text.rpartition(":")
+    if ":" not in before:
+        return (before, after) if colon else (text, None)
+    # The end of an IPv6 address without brackets might be a port or its last part: all of it is the address.
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return "", None
+    return text, None
+
+
+def listening(host: str, port: int, option: str) -> socket.socket:
+    """Return a socket that listens. `option` is where the address was given, for the error.
 
     Raises:
         ConfigurationError: the host is not this machine's, or the port is not free, or not allowed.
@@ -21,14 +75,9 @@ def listening(host: str, port: int, option: str, *, port_option: str = "--port")
         return socket.create_server(address[:2], family=family)
     except (OSError, UnicodeError) as error:  # a name that is no text, or too long for a name of a machine
         raise ConfigurationError(
-            f"cannot listen at port {port} of {host!r}: {_reason(error)}: {_remedy(option, port_option)}"
+            f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port, or another address of "
+            f"this machine, with {option} HOST:PORT"
         ) from error
-
-
-def _remedy(option: str, port_option: str) -> str:
-    if option == port_option:
-        return f"choose another port, or another address of this machine, with {option} HOST:PORT"
-    return f"choose another port with {port_option}, or an address of this machine with {option}"
 
 
 def _reason(error: OSError | UnicodeError) -> str:

@@ -155,7 +155,7 @@ def test_a_name_that_no_machine_has_is_an_error_of_one_line(server: tuple[str, .
     done = txnlog(*server, name, "--port", "0")
     assert (done.code, done.out) == (2, b"")
     assert done.err.startswith("txnlog: cannot listen at port 0 of ")
-    assert done.err.endswith(": choose another port with --port, or an address of this machine with --listen\n")
+    assert done.err.endswith(": choose another port, or another address of this machine, with --listen HOST:PORT\n")
 
 
 def test_a_token_that_is_no_text_is_an_error_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
         done = txnlog("exporter", "--port", str(port))
     assert (done.code, done.out) == (2, b"")
     assert done.err == (
-        f"txnlog: cannot listen at port {port} of '127.0.0.1': Address already in use: choose another port with "
-        f"--port, or an address of this machine with --listen\n"
+        f"txnlog: cannot listen at port {port} of '127.0.0.1': Address already in use: choose another port, or "
+        f"another address of this machine, with --listen HOST:PORT\n"
     )
 
 

@@ -15,10 +15,10 @@ from kio.static.primitive import i16, i32
 
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.gatewayserver import serve_clients
-from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import AccessOptions, access_of
 from sparktxn.gateway.wire import wiremessages
-from sparktxn.process.listening import listening
+from sparktxn.process.listening import Endpoint, listening
 from sparktxn.store import Store
 
 HOST = "127.0.0.1"

@@ -16,8 +16,9 @@ from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.gateway import gatewayserver
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import _IN_FLIGHT_MAX, Connection
-from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.process.clock import Deadline
+from sparktxn.process.listening import Endpoint
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway

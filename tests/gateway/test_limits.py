@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode
 from sparktxn.errors import StoreUnavailable
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
-from sparktxn.gateway.gatewaysettings import Endpoint, GatewaySettings
+from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import OPEN
+from sparktxn.process.listening import Endpoint
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, raw_client
 from tests.gateway.processes import gateway, new_store

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import webbrowser
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from sparktxn.cli.servers import server_of
+from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.process.background import ThreadBackground
@@ -16,12 +16,14 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
+_PORT: Final = 8477
 
-@verb(app, "console", examples=["txnlog console", "txnlog console --port 9000 --no-browser --hide-values"])
+
+@verb(app, "console", examples=["txnlog console", "txnlog console --listen :9000 --no-browser --hide-values"])
 def console(
     session: Session,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any that is free.")] = 8477,
-    listen: Annotated[str, typer.Option("--listen", help="The name or address to listen at.")] = "127.0.0.1",
+    listen: Annotated[str | None, listen_option(_PORT)] = None,
+    port: Port = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the first page in a browser.")] = True,
     token: Annotated[
         str | None,
@@ -46,6 +48,7 @@ def console(
     token belongs into the environment variable, as other users of this machine may see options. --timeout is how long
     the store may take for a page.
     """
+    host, chosen = listen_endpoint(listen, port, _PORT)
     serve = server_of("sparktxn.console.serving", "the console", "console")
     store = session.store()
 
@@ -57,8 +60,8 @@ def console(
 
     serve(
         store,
-        listen,
-        port,
+        host,
+        chosen,
         token=token,
         hide_values=hide_values,
         allow_changes=allow_changes,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from sparktxn.cli.servers import server_of
+from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
 
@@ -14,15 +14,16 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
+_PORT: Final = 9308
 _SCRAPE_TIMEOUT_S = 10.0
 """Prometheus' own time-out of a scrape, where none is set."""
 
 
-@verb(app, "exporter", examples=["txnlog exporter", "txnlog exporter --listen 0.0.0.0 --port 9308"])
+@verb(app, "exporter", examples=["txnlog exporter", "txnlog exporter --listen 0.0.0.0:9308"])
 def exporter(
     session: Session,
-    listen: Annotated[str, typer.Option("--listen", help="The name or address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any that is free.")] = 9308,
+    listen: Annotated[str | None, listen_option(_PORT)] = None,
+    port: Port = None,
 ) -> None:
     """Serve the figures of a store to Prometheus, until it is ended.
 
@@ -33,6 +34,7 @@ def exporter(
     There is no authentication: whatever reaches the address reads the names of topics, groups and transactional ids.
     --timeout is how long the store may take for a scrape. Default: 10s.
     """
+    host, chosen = listen_endpoint(listen, port, _PORT)
     serve = server_of("sparktxn.exporter.scraping", "the exporter", "metrics")
     store = session.store()
     timeout_s = _SCRAPE_TIMEOUT_S if session.given.timeout_s is None else session.given.timeout_s
@@ -41,4 +43,4 @@ def exporter(
         session.out.row({"address": address, "store": store.uri})
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
-    serve(store, listen, port, timeout_s=timeout_s, on_start=started)
+    serve(store, host, chosen, timeout_s=timeout_s, on_start=started)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from sparktxn.cli.failures import quantity
-from sparktxn.cli.servers import server_of
+from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.config.values import MILLISECONDS
@@ -24,9 +24,7 @@ __all__ = ["app"]
 app = typer.Typer()
 
 
-_Listen = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is any that is free.")
-]
+_PORT: Final = 9092
 _Advertise = Annotated[
     str | None, typer.Option("--advertise", metavar="HOST:PORT", help="Where clients reach it, if elsewhere.")
 ]
@@ -78,7 +76,8 @@ _Http = Annotated[
 )
 def gateway(
     session: Session,
-    listen: _Listen = "127.0.0.1:9092",
+    listen: Annotated[str | None, listen_option(_PORT)] = None,
+    port: Port = None,
     advertise: _Advertise = None,
     peers: _Peers = None,
     create_topics: _CreateTopics = True,
@@ -106,6 +105,7 @@ def gateway(
         for line in user_lines(sasl_line, _password(), RandomIds()):
             session.out.line(line)
         return
+    served = listen_endpoint(listen, port, _PORT)
     serve = server_of("sparktxn.gateway.gatewayserver", "the gateway", "gateway")
     store = session.store()
 
@@ -127,7 +127,7 @@ def gateway(
         partition_count=partitions,
         connections_max=max_connections,
     )
-    serve(store, listen, advertise, peers, settings=settings, access=access, http=http, on_start=started)
+    serve(store, str(served), advertise, peers, settings=settings, access=access, http=http, on_start=started)
 
 
 def _password() -> str:

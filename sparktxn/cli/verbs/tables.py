@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
 
 from sparktxn.cli import completion
 from sparktxn.cli.output import Row
-from sparktxn.cli.servers import server_of
+from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.maintenance import TableInfo, export_ducklake, list_tables, publish_tables
@@ -18,6 +18,7 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True)
 
+_PORT: Final = 8181
 _Topics = Annotated[
     list[str] | None,
     argument(
@@ -82,11 +83,11 @@ def publish(
         session.out.remark("others have changed the topics each time: run it again")
 
 
-@verb(app, "serve", examples=["txnlog tables serve", "txnlog tables serve --host 0.0.0.0 --port 8080"])
+@verb(app, "serve", examples=["txnlog tables serve", "txnlog tables serve --listen 0.0.0.0:8080"])
 def serve(
     session: Session,
-    host: Annotated[str, typer.Option("--host", help="The name or address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any that is free.")] = 8181,
+    listen: Annotated[str | None, listen_option(_PORT)] = None,
+    port: Port = None,
 ) -> None:
     """Serve the Iceberg tables by a read-only REST catalog, until it is ended.
 
@@ -96,6 +97,7 @@ def serve(
     There is no authentication: whatever reaches the address reads the metadata of all tables. Readers need access of
     their own to the files. --timeout is how long the store may take for a request.
     """
+    host, chosen = listen_endpoint(listen, port, _PORT)
     run = server_of("sparktxn.tables.catalog.server", "the catalog", "catalog")
     store = session.store()
 
@@ -103,7 +105,7 @@ def serve(
         session.out.row({"address": address, "namespace": "topics", "store": store.uri})
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
-    run(store, host, port, timeout_s=session.timeout_s, on_start=started)
+    run(store, host, chosen, timeout_s=session.timeout_s, on_start=started)
 
 
 @verb(

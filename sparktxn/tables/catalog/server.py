@@ -25,4 +25,4 @@ def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_sta
         ConfigurationError: it cannot listen there.
         KeyboardInterrupt: it was interrupted.
     """
-    serve_application(application(store, timeout_s), host, port, "--host", on_start)
+    serve_application(application(store, timeout_s), host, port, "--listen", on_start)
