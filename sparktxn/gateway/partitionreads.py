@@ -54,14 +54,12 @@ class _Cursor:
         self._rows = rows
         self._batch: pa.RecordBatch | None = None
         self.end_offset = end_offset
-        self.is_used_up = False
 
     def take(self, bytes_max: int, *, whole_row: bool) -> pa.RecordBatch | None:
         """Return the next rows, about `bytes_max`, with `whole_row` at least one; None once the range is used up."""
         while self._batch is None or not self._batch.num_rows:
             self._batch = next(self._rows, None)
             if self._batch is None:
-                self.is_used_up = True
                 return None
         head = self._batch.slice(0, _BATCH_ROWS)
         count = (bytes_max - _BATCH_BYTES) // _row_bytes(head)
@@ -215,6 +213,13 @@ class Reads:
         return cursor or self._opened(view, found, offset, isolation)
 
     def _put_cursor(self, found: PartitionView, offset: int, isolation: Isolation, cursor: _Cursor) -> None:
+        """Keep a range for the fetch that continues it at `offset`, unless no offset of it is left.
+
+        What a fetch is answered with begins at its own offset or above: a client that gets only what lies below takes
+        its limit for too small (librdkafka doubles it, and then reports MSG_SIZE_TOO_LARGE).
+        """
+        if offset >= cursor.end_offset:
+            return
         with self._lock:
             self._open[found.topic.topic_id, found.partition, isolation, offset] = cursor
             while len(self._open) > _OPEN_MAX:
