@@ -69,12 +69,7 @@ def _milliseconds(value: datetime.timedelta) -> int:
 
 def _subscription(body: Any) -> MemberSubscription | None:
     """Return what a member wants of the log; None if the members divide their work themselves."""
-    if body.protocol_type != CONSUMER:
-        return None
-    try:
-        return subscription_of(body.protocols)
-    except ValueError as error:
-        raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+    return subscription_of(body.protocols) if body.protocol_type == CONSUMER else None
 
 
 async def _joined(broker: Broker, asked: Joining, subscription: MemberSubscription) -> Answer:

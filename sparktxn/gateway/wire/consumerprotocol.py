@@ -41,16 +41,18 @@ class MemberSubscription(NamedTuple):
 
 
 def subscription_of(protocols: Sequence[Any]) -> MemberSubscription | None:
-    """Return what a member says of itself; None if this gateway can divide partitions by none of its strategies.
+    """Return what a member says of itself; None if this gateway cannot divide partitions for it.
 
-    Raises:
-        ValueError: it cannot be read.
+    It cannot if it knows none of the member's strategies, or cannot read what the member sends with its join. A broker
+    does not read these bytes: they are the client's own, and the members' leader reads them.
     """
     known = [protocol for protocol in protocols if protocol.name in _ASSIGNORS]
     if not known:
         return None
-    found = _subscription(known[0].metadata)
     is_cooperative = all(protocol.name == _COOPERATIVE for protocol in protocols)
+    found = _subscription(known[0].metadata, names_owned=is_cooperative)
+    if found is None:
+        return None
     owned = getattr(found, "owned_partitions", ()) if is_cooperative else ()
     return MemberSubscription(
         known[0].name,
@@ -60,17 +62,19 @@ def subscription_of(protocols: Sequence[Any]) -> MemberSubscription | None:
     )
 
 
-def _subscription(metadata: bytes) -> Any:
-    if len(metadata) < 2:
-        raise ValueError("a subscription of consumers has no version")
-    version = min(int.from_bytes(metadata[:2], signed=True), _VERSION_MAX)
-    if version < 0:
-        raise ValueError(f"a subscription of consumers has version {version}")
-    try:
-        found, _ = _reader(version)(metadata, 2)
-    except Exception as error:
-        raise ValueError(f"a subscription of consumers cannot be read: {error!r}") from error
-    return found
+def _subscription(metadata: bytes, *, names_owned: bool) -> Any | None:
+    """Return a subscription by the newest version that its bytes have all fields of, up to their own; None if by none.
+
+    Clients such as kafka-go send version 1 without its last field. With `names_owned` it must be of their own version:
+    a member that is cooperative goes on reading the partitions that it names there.
+    """
+    version = min(int.from_bytes(metadata[:2], signed=True), _VERSION_MAX) if len(metadata) >= 2 else -1
+    for candidate in range(version, version - 1 if names_owned else -1, -1):
+        try:
+            return _reader(candidate)(metadata, 2)[0]
+        except Exception:  # noqa: BLE001 - the bytes are a client's: kio raises what it meets in them
+            continue
+    return None
 
 
 @cache
