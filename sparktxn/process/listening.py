@@ -72,7 +72,11 @@ def listening(host: str, port: int, option: str) -> socket.socket:
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family)
+        listener = socket.create_server(address[:2], family=family)
+        # What it accepts takes this over. asyncio does not set it, because the socket has protocol 0 and not TCP's.
+        # Without it an answer waits until the client acknowledges the one before, by its next request.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except (OSError, UnicodeError) as error:  # a name that is no text, or too long for a name of a machine
         raise ConfigurationError(
             f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port, or another address of "
