@@ -10,7 +10,7 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -167,11 +167,22 @@ def _some_records(records: Iterator[Any], now_ms: int) -> pa.Table:
 def encode_batches(rows: pa.RecordBatch, *, log_append_time: bool, codec: int = UNCOMPRESSED) -> Iterator[bytearray]:
     """Yield record batches of rows of Kafka's record with their offsets, in order; gaps between offsets are kept.
 
-    `codec` is Kafka's number of what compresses them; a batch that it makes larger stays as it is.
+    With `log_append_time` all records of a batch have one time, so a batch ends where the time changes. `codec` is
+    Kafka's number of what compresses them; a batch that it makes larger stays as it is.
     """
-    for start in range(0, rows.num_rows, _BATCH_ROWS):
-        batch = _encoded(rows.slice(start, _BATCH_ROWS), log_append_time)
-        yield batch if codec == UNCOMPRESSED else _compressed(batch, codec)
+    for run in _runs_of_one_time(rows) if log_append_time else (rows,):
+        for start in range(0, run.num_rows, _BATCH_ROWS):
+            batch = _encoded(run.slice(start, _BATCH_ROWS), log_append_time)
+            yield batch if codec == UNCOMPRESSED else _compressed(batch, codec)
+
+
+def _runs_of_one_time(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in parts, each of which has one time in milliseconds."""
+    times = rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    changes = pc.indices_nonzero(pc.not_equal(times[1:], times[:-1])).to_pylist()
+    bounds = [0, *(place + 1 for place in changes), rows.num_rows]
+    for start, end in pairwise(bounds):
+        yield rows.slice(start, end - start)
 
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:
