@@ -215,8 +215,8 @@ class Reads:
     def _put_cursor(self, found: PartitionView, offset: int, isolation: Isolation, cursor: _Cursor) -> None:
         """Keep a range for the fetch that continues it at `offset`, unless no offset of it is left.
 
-        What a fetch is answered with begins at its own offset or above: a client that gets only what lies below takes
-        its limit for too small (librdkafka doubles it, and then reports MSG_SIZE_TOO_LARGE).
+        An answer begins at the offset that was asked for, or above. A client that gets only what lies below takes its
+        limit for too small: librdkafka doubles it, and then reports MSG_SIZE_TOO_LARGE.
         """
         if offset >= cursor.end_offset:
             return
