@@ -13,12 +13,21 @@ from sparktxn.cli.verb import option
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.listening import Endpoint, endpoint
 
-__all__ = ["Port", "listen_endpoint", "listen_option", "server_of"]
+__all__ = ["AllowHost", "Port", "listen_endpoint", "listen_option", "server_of"]
 
 _HOST: Final = "127.0.0.1"
 
 Port = Annotated[
     int | None, option("--port", metavar="PORT", min=0, max=65535, help="The port, as --listen :PORT says it.")
+]
+
+AllowHost = Annotated[
+    list[str] | None,
+    option(
+        "--allow-host",
+        metavar="NAME",
+        help="A host that requests may name, too, as behind a proxy; * for any. Repeat it.",
+    ),
 ]
 
 

@@ -1,21 +1,17 @@
-"""What stands before the pages: which hosts are answered, which callers, and what a browser may do with an answer.
+"""What stands before the pages: which callers are answered, and what a browser may do with an answer.
 
-A page of another site can make a browser send requests here. By DNS rebinding it may even read the answers, under a
-name of its own. So only addresses and names of this machine are answered. A change must come from a page of this
-console.
+A page of another site can make a browser send requests here. It cannot read the answers: `process/answeredhosts.py`
+refuses names of other sites. A change must come from a page of this console.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
-
-from sparktxn.process.listening import is_loopback
 
 __all__ = ["TOKEN_CHARACTERS_MIN", "Guard"]
 
@@ -49,13 +45,11 @@ class Guard:
 
     Args:
         app: the application.
-        host: the name or address that is listened at.
         token: what callers have to show; None asks for nothing.
     """
 
-    def __init__(self, app: App, host: str, token: str | None) -> None:
+    def __init__(self, app: App, token: str | None) -> None:
         self._app = app
-        self._host = host.lower()
         self._token = None if token is None else token.encode()
         self._proof = "" if token is None else hashlib.sha256(b"txnlog console\0" + token.encode()).hexdigest()
         # Cookies know no ports: two consoles of one machine would else take each other's away.
@@ -75,28 +69,12 @@ class Guard:
                 message = {**message, "headers": [*given, *own]}
             await send(message)
 
-        host = headers.get(b"host", "")
-        if not self._is_own(host):
-            text = f"this console does not answer for host {host[:100]!r}: open it by the address that it printed"
-            await _answer(guarded, 421, text)
-        elif scope["method"] not in _READS and not _is_same_origin(headers, host):
+        if scope["method"] not in _READS and not _is_same_origin(headers):
             await _answer(guarded, 403, "a change must come from a page of this console, and this one does not")
         elif self._token is None or scope["path"].startswith("/static/") or self._is_shown(headers):
             await self._app(scope, receive, guarded)
         else:
             await self._ask(scope, receive, guarded)
-
-    def _is_own(self, host: str) -> bool:
-        """Return whether a request names an address, which no other site's name can lead to, or a name of ours."""
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        name = name.strip("[]").lower().rstrip(".")
-        if name in ("localhost", self._host):
-            return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback or not is_loopback(self._host)
 
     def _is_shown(self, headers: dict[bytes, str]) -> bool:
         """Return whether a request shows the token, as a bearer or by the cookie that was given for it."""
@@ -142,11 +120,11 @@ _FORM: Final = (
 )
 
 
-def _is_same_origin(headers: dict[bytes, str], host: str) -> bool:
+def _is_same_origin(headers: dict[bytes, str]) -> bool:
     if headers.get(b"sec-fetch-site", "same-origin") != "same-origin":
         return False
     origin = headers.get(b"origin")
-    return origin is not None and origin.partition("://")[2] == host
+    return origin is not None and origin.partition("://")[2] == headers.get(b"host")
 
 
 async def _body(receive: Receive) -> bytes:

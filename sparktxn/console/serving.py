@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN, Guard
 from sparktxn.console.routes import application
@@ -45,6 +45,7 @@ def serve(
     allow_changes: bool,
     timeout_s: float | None,
     on_start: Callable[[str], None],
+    allowed_hosts: Iterable[str] = (),
 ) -> None:
     """Serve the pages of an open store until this process is interrupted; requests then are still answered.
 
@@ -57,12 +58,13 @@ def serve(
         allow_changes: offer changes of the store; without it nothing can be changed.
         timeout_s: how long the store may take for a page; None is no limit.
         on_start: called with the console's address once it listens.
+        allowed_hosts: more hosts that requests may name, see `AnsweredHosts`.
 
     Raises:
-        ConfigurationError: it cannot listen there, or must not without a token.
+        ConfigurationError: it cannot listen there, or must not without a token; or an allowed host is not one.
         KeyboardInterrupt: it was interrupted.
     """
     check_access(host, token)
     source = Source(store, hide_values=hide_values, allow_changes=allow_changes)
     pages = application(source, timeout_s)
-    serve_application(Guard(pages, host, token), host, port, "--listen", on_start)
+    serve_application(Guard(pages, token), host, port, "--listen", on_start, allowed_hosts=allowed_hosts)

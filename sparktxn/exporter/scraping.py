@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 
 from sparktxn.exporter.storemetrics import StoreMetrics
+from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.listening import address_of, listening
 from sparktxn.process.wsgiserver import wsgi_server
 from sparktxn.store import Store
@@ -13,7 +14,15 @@ from sparktxn.store import Store
 __all__ = ["serve"]
 
 
-def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_start: Callable[[str], None]) -> None:
+def serve(
+    store: Store,
+    host: str,
+    port: int,
+    *,
+    timeout_s: float | None,
+    on_start: Callable[[str], None],
+    allowed_hosts: Iterable[str] = (),
+) -> None:
     """Serve the figures of an open store at ``/metrics`` until this process is interrupted.
 
     Args:
@@ -22,13 +31,15 @@ def serve(store: Store, host: str, port: int, *, timeout_s: float | None, on_sta
         port: the port; 0 is any that is free.
         timeout_s: how long the store may take for a scrape; None is no limit.
         on_start: called with the page's address once the server listens.
+        allowed_hosts: more hosts that requests may name, see `AnsweredHosts`.
 
     Raises:
-        ConfigurationError: it cannot listen there.
+        ConfigurationError: it cannot listen there, or one of `allowed_hosts` is not a host.
         KeyboardInterrupt: it was interrupted.
     """
+    hosts = AnsweredHosts(host, allowed_hosts)
     metrics = StoreMetrics(store, timeout_s)
     with closing(listening(host, port, "--listen")) as listener:
-        server = wsgi_server(metrics.wsgi(), host, listener)
+        server = wsgi_server(metrics.wsgi(), host, listener, hosts)
         on_start(f"{address_of(host, listener)}/metrics")
         server.serve_forever()

@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
@@ -20,6 +20,7 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import Access, AccessOptions, access_of
+from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.clock import Deadline
 from sparktxn.process.listening import Endpoint, endpoint, listening
 from sparktxn.store import Store
@@ -52,6 +53,7 @@ def serve(
     access: AccessOptions = _OF_THIS_MACHINE,
     http: str | None = None,
     on_start: Callable[[str, str | None], None],
+    allowed_hosts: Iterable[str] = (),
 ) -> None:
     """Serve Kafka's clients until this process gets SIGINT or SIGTERM, and close the store.
 
@@ -67,13 +69,15 @@ def serve(
         access: which clients it serves.
         http: where the pages /healthz and /metrics are, as HOST:PORT; None: nowhere.
         on_start: called with the address once the gateway listens, and with that of the pages.
+        allowed_hosts: more hosts that requests for the pages may name, see `AnsweredHosts`.
 
     Raises:
-        ConfigurationError: an address or a file is wrong, it cannot listen there, or it must not without TLS or users.
+        ConfigurationError: an address, a host or a file is wrong, it cannot listen there, or it must not without
+            TLS or users.
     """
     host, port = endpoint("--listen", listen)
     allowed = access_of(host, access, store.log.ids)
-    pages = None if http is None else endpoint("--http", http, host="127.0.0.1")
+    pages = None if http is None else _pages(http, allowed_hosts)
     settings = replace(
         settings,
         advertised=_advertised(host, advertise),
@@ -87,6 +91,11 @@ def serve(
         stack.callback(_close, broker)
         _tune_interpreter()
         asyncio.run(_run(broker, allowed, listener, pages, partial(on_start, str(served))))
+
+
+def _pages(http: str, allowed_hosts: Iterable[str]) -> tuple[Endpoint, AnsweredHosts]:
+    where = endpoint("--http", http, host="127.0.0.1")
+    return where, AnsweredHosts(where.host, allowed_hosts)
 
 
 def _close(broker: Broker) -> None:
@@ -112,7 +121,7 @@ async def _run(
     broker: Broker,
     access: Access,
     listener: socket.socket,
-    pages: Endpoint | None,
+    pages: tuple[Endpoint, AnsweredHosts] | None,
     on_start: Callable[[str | None], None],
 ) -> None:
     ending = asyncio.Event()

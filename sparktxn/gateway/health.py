@@ -12,8 +12,9 @@ from sparktxn import metrics
 from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.requestfigures import FAMILIES, Samples
+from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.background import start_thread
-from sparktxn.process.listening import address_of, listening
+from sparktxn.process.listening import Endpoint, address_of, listening
 from sparktxn.process.wsgiserver import Application, wsgi_server
 
 try:
@@ -34,15 +35,18 @@ _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 
 
 @contextmanager
-def health_pages(broker: Broker, loop: asyncio.AbstractEventLoop, host: str, port: int) -> Iterator[str]:
-    """Serve the pages of a gateway while the body runs, which gets their address.
+def health_pages(
+    broker: Broker, loop: asyncio.AbstractEventLoop, endpoint: Endpoint, hosts: AnsweredHosts
+) -> Iterator[str]:
+    """Serve the pages of a gateway for some hosts while the body runs, which gets their address.
 
     Raises:
         ConfigurationError: it cannot listen there.
     """
+    host, port = endpoint
     with ExitStack() as stack:
         listener = stack.enter_context(closing(listening(host, port, "--http")))
-        server = wsgi_server(_pages(broker, loop), host, listener)
+        server = wsgi_server(_pages(broker, loop), host, listener, hosts)
         start_thread("sparktxn-gateway-pages", server.serve_forever, finish=server.shutdown, give_up=_nothing)
         stack.callback(server.shutdown)
         yield address_of(host, listener)

@@ -8,6 +8,8 @@ from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from sparktxn.process.answeredhosts import AnsweredHosts
+
 __all__ = ["Application", "wsgi_server"]
 
 Application = Callable[..., Iterable[bytes]]
@@ -30,12 +32,15 @@ class _Handler(WSGIRequestHandler):
         """Log nothing: scrapes are frequent."""
 
 
-def wsgi_server(app: Application, host: str, listener: socket.socket) -> WSGIServer:
-    """Return a server of an application of WSGI at a socket that listens, which `serve_forever()` starts."""
+def wsgi_server(app: Application, host: str, listener: socket.socket, hosts: AnsweredHosts) -> WSGIServer:
+    """Return a server of an application of WSGI at a socket that listens, which `serve_forever()` starts.
+
+    Requests for other `hosts` do not reach the application.
+    """
     server = _Server(listener.getsockname()[:2], _Handler, bind_and_activate=False)
     server.socket.close()
     server.socket = listener
     server.server_name, server.server_port = host, listener.getsockname()[1]
     server.setup_environ()
-    server.set_app(app)
+    server.set_app(hosts.wsgi(app))
     return server

@@ -56,7 +56,7 @@ def served(
 ) -> Iterator[str]:
     """Serve the console of an open store from a thread, and yield its address, without a slash at the end."""
     source = Source(store, allow_changes=allow_changes)
-    with serving(Guard(application(source, timeout_s), "127.0.0.1", token)) as address:
+    with serving(Guard(application(source, timeout_s), token)) as address:
         yield address
 
 

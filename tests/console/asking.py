@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlencode
 from sparktxn.console.guard import Guard
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
+from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.store import Store
 
 HOST = "127.0.0.1:8477"
@@ -48,7 +49,7 @@ class Console:
         timeout_s: float | None = 30.0,
     ) -> None:
         self.source = Source(store, hide_values=hide_values, allow_changes=allow_changes)
-        self._app = Guard(application(self.source, timeout_s), host, token)
+        self._app = AnsweredHosts(host).asgi(Guard(application(self.source, timeout_s), token))
 
     def ask(self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
         return asyncio.run(self._ask(method, target, {"host": HOST, **(headers or {})}, body))

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
+from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.process.background import ThreadBackground
@@ -41,6 +41,7 @@ def console(
         bool,
         typer.Option("--allow-changes", help="Offer changes: topics, offsets, transactions, jobs of maintenance."),
     ] = False,
+    allow_host: AllowHost = None,
 ) -> None:
     """Show the store in the browser: topics and records, transactions, groups, the log and files.
 
@@ -67,6 +68,7 @@ def console(
         allow_changes=allow_changes,
         timeout_s=session.timeout_s,
         on_start=started,
+        allowed_hosts=allow_host or (),
     )
 
 

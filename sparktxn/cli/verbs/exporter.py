@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
+from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
 
@@ -24,6 +24,7 @@ def exporter(
     session: Session,
     listen: Annotated[str | None, listen_option(_PORT)] = None,
     port: Port = None,
+    allow_host: AllowHost = None,
 ) -> None:
     """Serve the figures of a store to Prometheus, until it is ended.
 
@@ -43,4 +44,4 @@ def exporter(
         session.out.row({"address": address, "store": store.uri})
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
-    serve(store, host, chosen, timeout_s=timeout_s, on_start=started)
+    serve(store, host, chosen, timeout_s=timeout_s, on_start=started, allowed_hosts=allow_host or ())

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from sparktxn.cli.failures import quantity
-from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
+from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.config.values import MILLISECONDS
@@ -92,6 +92,7 @@ def gateway(
     tls_client_ca: _TlsClientCa = None,
     allow_plaintext: _AllowPlaintext = False,
     http: _Http = None,
+    allow_host: AllowHost = None,
 ) -> None:
     """Serve Kafka's clients from a store, until it is ended.
 
@@ -127,7 +128,17 @@ def gateway(
         partition_count=partitions,
         connections_max=max_connections,
     )
-    serve(store, str(served), advertise, peers, settings=settings, access=access, http=http, on_start=started)
+    serve(
+        store,
+        str(served),
+        advertise,
+        peers,
+        settings=settings,
+        access=access,
+        http=http,
+        on_start=started,
+        allowed_hosts=allow_host or (),
+    )
 
 
 def _password() -> str:

@@ -9,7 +9,7 @@ import typer
 
 from sparktxn.cli import completion
 from sparktxn.cli.output import Row
-from sparktxn.cli.servers import Port, listen_endpoint, listen_option, server_of
+from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.maintenance import TableInfo, export_ducklake, list_tables, publish_tables
@@ -88,6 +88,7 @@ def serve(
     session: Session,
     listen: Annotated[str | None, listen_option(_PORT)] = None,
     port: Port = None,
+    allow_host: AllowHost = None,
 ) -> None:
     """Serve the Iceberg tables by a read-only REST catalog, until it is ended.
 
@@ -105,7 +106,7 @@ def serve(
         session.out.row({"address": address, "namespace": "topics", "store": store.uri})
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
-    run(store, host, chosen, timeout_s=session.timeout_s, on_start=started)
+    run(store, host, chosen, timeout_s=session.timeout_s, on_start=started, allowed_hosts=allow_host or ())
 
 
 @verb(
