@@ -1,7 +1,7 @@
 """The calls of `AdminClient` for consumer groups.
 
 Each call that meets members first takes out those that are overdue, as a broker does it by itself. A process that may
-not write sees them as members.
+not write leaves them out of what it returns.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 from sparktxn.admin import groups
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, answered, clock_of, list_of, names_of
+from sparktxn.admin.groups import Overdue
 from sparktxn.kafka.clustermetadata import GroupMetadata
 from sparktxn.kafka.groups import (
     ConsumerGroupDescription,
@@ -23,7 +24,9 @@ from sparktxn.kafka.groups import (
 from sparktxn.kafka.message import IsolationLevel
 from sparktxn.log.log import Log
 from sparktxn.process.clock import in_time
+from sparktxn.store.joining import members_name
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.memberwatch import seen_members
 from sparktxn.values import arguments
 
 __all__ = ["GroupCalls"]
@@ -50,7 +53,7 @@ class GroupCalls(AnsweringClient):
         def found() -> ListConsumerGroupsResult:
             listed = [
                 group
-                for group in groups.list_groups(self._without_overdue())
+                for group in groups.list_groups(*self._without_overdue())
                 if (not wanted_states or group.state in wanted_states)
                 and (not wanted_types or group.type in wanted_types)
             ]
@@ -62,8 +65,8 @@ class GroupCalls(AnsweringClient):
     def list_groups(self, group: str | None = None, timeout: float | None = -1.0) -> list[GroupMetadata]:
         """Return all groups, or `group` alone, as confluent-kafka's oldest call of this kind does."""
         group = arguments.text_or_none("group", group)
-        log = self._without_overdue(None if group is None else [group])
-        return groups.group_metadata(log, self._uri, group)
+        log, overdue = self._without_overdue(None if group is None else [group])
+        return groups.group_metadata(log, self._uri, group, overdue)
 
     @answered
     def describe_consumer_groups(
@@ -76,10 +79,12 @@ class GroupCalls(AnsweringClient):
         """Describe `group_ids` with their members; {group id: Future}. A group that does not exist is DEAD."""
         return self._each(
             names_of("group_ids", group_ids),
-            lambda group_id: groups.describe_group(
-                self._without_overdue([group_id]), self._uri, group_id, operations=include_authorized_operations
-            ),
+            lambda group_id: self._described(group_id, include_authorized_operations),
         )
+
+    def _described(self, group_id: str, operations: bool) -> ConsumerGroupDescription:
+        log, overdue = self._without_overdue([group_id])
+        return groups.describe_group(log, self._uri, group_id, operations=operations, overdue=overdue)
 
     @answered
     def describe_consumer_group_lag(
@@ -98,7 +103,7 @@ class GroupCalls(AnsweringClient):
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         return self._each(
             names_of("group_ids", group_ids),
-            lambda group_id: groups.group_lag(self._without_overdue([group_id]), group_id, committed=committed),
+            lambda group_id: groups.group_lag(*self._without_overdue([group_id]), group_id, committed=committed),
         )
 
     @answered
@@ -118,7 +123,7 @@ class GroupCalls(AnsweringClient):
         named = None
         if group_instance_ids is not None:
             named = arguments.identifiers("group_instance_ids", group_instance_ids)
-        return self._answer(lambda: groups.remove_members(self._without_overdue([group_id]), group_id, named))
+        return self._answer(lambda: groups.remove_members(self._without_overdue([group_id])[0], group_id, named))
 
     @answered
     def list_consumer_group_offsets(
@@ -180,7 +185,7 @@ class GroupCalls(AnsweringClient):
         """
         return self._each(
             names_of("group_ids", group_ids),
-            lambda group_id: groups.delete_group(self._without_overdue([group_id]), group_id),
+            lambda group_id: groups.delete_group(self._without_overdue([group_id])[0], group_id),
         )
 
     def _for_each_group(
@@ -192,13 +197,21 @@ class GroupCalls(AnsweringClient):
         """Change offsets of groups, of which the argument `name` is a list; {group id: Future}."""
         return self._each(
             list_of(name, wanted, ConsumerGroupTopicPartitions),
-            lambda each: change(self._without_overdue([each.group_id]), each),
+            lambda each: change(self._without_overdue([each.group_id])[0], each),
             lambda each: each.group_id,
         )
 
-    def _without_overdue(self, group_ids: Sequence[str] | None = None) -> Log:
-        """Return the log at its newest entry, after the overdue members of some groups, or of all, were taken out."""
+    def _without_overdue(self, group_ids: Sequence[str] | None = None) -> tuple[Log, Overdue]:
+        """Return the log at its newest entry, after the overdue members of some groups, or of all, were taken out.
+
+        Those that could not be taken out are returned, too.
+        """
         log = self._refreshed()
-        named = [group.group_id for group in log.groups()] if group_ids is None else group_ids
-        expire_overdue(log, named)
-        return log
+        if group_ids is None:
+            named = [group.group_id for group in log.groups()]
+        else:
+            named = [name for group_id in group_ids for name in (group_id, members_name(group_id))]
+        if expire_overdue(log, named):
+            return log, frozenset()
+        seen = [member for members in seen_members(log, group_ids).values() for member in members]
+        return log, frozenset((one.group_id, one.state.member_id) for one in seen if one.is_overdue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sparktxn.admin.topics import existing_topic, refusal
@@ -24,11 +24,13 @@ from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.store.joining import group_of_members, is_members_name, members_name
 from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
 __all__ = [
+    "Overdue",
     "alter_group_offsets",
     "check_without_members",
     "delete_group",
@@ -43,32 +45,48 @@ __all__ = [
 ]
 
 
-def list_groups(log: Log) -> list[ConsumerGroupListing]:
-    """Return all groups as last known, by group id."""
-    with_members = {group.group_id: group for group in log.groups()}
+Overdue = Collection[tuple[str, str]]
+"""Members that count as dead though the log has them yet: (group id, member id)."""
+
+
+def list_groups(log: Log, overdue: Overdue = ()) -> list[ConsumerGroupListing]:
+    """Return all groups as last known, by group id, as if they did not have the members in `overdue`."""
     found = []
-    for group_id in log.group_ids():
-        group = with_members.get(group_id)
+    for group_id in sorted({group_of_members(name) for name in log.group_ids()}):
+        group, members = _with_members(log, group_id, overdue)
         if group is None:
             found.append(ConsumerGroupListing(group_id))
         else:
-            members = log.group_members(group_id)
             found.append(ConsumerGroupListing(group_id, False, _state_of(group, members), _type_of(members)))
     return found
 
 
-def describe_group(log: Log, uri: str, group_id: str, *, operations: bool) -> ConsumerGroupDescription:
-    """Return a group as last known; one that has neither members nor offsets is DEAD.
+def _with_members(log: Log, group_id: str, overdue: Overdue) -> tuple[GroupState | None, list[MemberState]]:
+    """Return a group with its members; None if it has none, of either kind (`store/joining.py`)."""
+    for name in (group_id, members_name(group_id)):
+        group = log.group(name)
+        members = [] if group is None else log.group_members(name)
+        members = [member for member in members if (group_id, member.member_id) not in overdue]
+        if members:
+            return group, members
+    return None, []
 
-    With `operations` its description has what a program may do with it.
+
+def describe_group(
+    log: Log, uri: str, group_id: str, *, operations: bool, overdue: Overdue = ()
+) -> ConsumerGroupDescription:
+    """Return a group as last known, without the members in `overdue`.
+
+    A group that has neither members nor offsets is DEAD. With `operations` its description has what a program may do
+    with it.
     """
     authorized = list(GROUP_OPERATIONS) if operations else None
-    group, node = log.group(group_id), node_of(uri)
+    node = node_of(uri)
+    group, members = _with_members(log, group_id, overdue)
     if group is None:
         has_offsets = log.group_offsets(group_id) or log.group_pending_offsets(group_id)
         state = ConsumerGroupState.EMPTY if has_offsets else ConsumerGroupState.DEAD
         return ConsumerGroupDescription(group_id, state, node, authorized_operations=authorized)
-    members = log.group_members(group_id)
     names = log.topic_names()
     return ConsumerGroupDescription(
         group_id,
@@ -95,13 +113,13 @@ def member_row(member: MemberDescription) -> dict[str, Any]:
     }
 
 
-def group_metadata(log: Log, uri: str, asked: str | None) -> list[GroupMetadata]:
+def group_metadata(log: Log, uri: str, asked: str | None, overdue: Overdue = ()) -> list[GroupMetadata]:
     """Return all groups as last known, or the one that is asked for, in the shape of `AdminClient.list_groups`."""
     found = []
-    for listed in list_groups(log):
+    for listed in list_groups(log, overdue):
         if asked is not None and listed.group_id != asked:
             continue
-        group = describe_group(log, uri, listed.group_id, operations=False)
+        group = describe_group(log, uri, listed.group_id, operations=False, overdue=overdue)
         found.append(
             GroupMetadata(
                 BrokerMetadata(0, uri, 0),
@@ -131,7 +149,7 @@ def _described(member: MemberState, names: dict[int, str]) -> MemberDescription:
     return MemberDescription(
         member.member_id,
         member.client_id,
-        member.host,
+        "" if is_members_name(member.group_id) else member.host,
         MemberAssignment(_partitions(_places((*member.assigned, *member.revoking)), names)),
         member.instance_id or None,
         MemberAssignment(_partitions(member.target, names)),
@@ -148,7 +166,7 @@ def _partitions(places: Iterable[TopicIdPartition], names: dict[int, str]) -> li
     return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)
 
 
-def group_lag(log: Log, group_id: str, *, committed: bool) -> list[ConsumerGroupLag]:
+def group_lag(log: Log, overdue: Overdue, group_id: str, *, committed: bool) -> list[ConsumerGroupLag]:
     """Return how far a group is behind as last known, by topic and partition, up to the last stable offset.
 
     Without `committed` it is up to the log end.
@@ -157,7 +175,7 @@ def group_lag(log: Log, group_id: str, *, committed: bool) -> list[ConsumerGroup
     offsets = {(found.topic_id, found.partition): found.offset for found in log.group_offsets(group_id)}
     holders = {
         place: member.member_id
-        for member in log.group_members(group_id)
+        for member in _with_members(log, group_id, overdue)[1]
         for place in _places((*member.assigned, *member.revoking))
     }
     found = []

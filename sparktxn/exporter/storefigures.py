@@ -1,4 +1,4 @@
-"""Reading a store's figures: one snapshot of its state, two listings, and the entries that are new.
+"""Reading a store's figures: one snapshot of its state, a few listings, and the entries that are new.
 
 Nothing is written, and no transaction is timed out. The work of a scrape grows with topics, partitions and groups. It
 does not grow with records, segments that are sealed, or entries: of these a scrape reads a bounded number.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sparktxn.config.maintenance import RewriteSettings
@@ -21,9 +21,9 @@ from sparktxn.log.views.entrysummary import summaries
 from sparktxn.log.views.wholestate import Snapshot
 from sparktxn.state.transactions.laststable import last_stable_offset
 from sparktxn.store import Store
+from sparktxn.store.memberwatch import SeenMember, seen_members
 from sparktxn.values.structs import (
     CommittedOffset,
-    MemberState,
     PartitionSegments,
     StoreState,
     TopicState,
@@ -68,6 +68,7 @@ class StoreFigures:
             now_ms = self._log.clock.wall_ms()
             figures: Figures = defaultdict(list)
             _read_partitions(snapshot, figures)
+            _read_members(seen_members(self._log), now_ms, figures)
             _read_groups(snapshot, figures)
             _read_files(snapshot, figures)
             _read_transactions(snapshot, now_ms, figures)
@@ -142,22 +143,31 @@ def _topics(snapshot: Snapshot) -> Iterable[TopicState]:
     return sorted(found, key=lambda topic: topic.name)
 
 
+def _read_members(members: Mapping[str, Sequence[SeenMember]], now_ms: int, figures: Figures) -> None:
+    """Count the members of groups: those whose sessions have passed are no members, though the log has them yet."""
+    for group_id, seen in sorted(members.items()):
+        overdue = [member for member in seen if member.is_overdue]
+        figures["kafka_consumergroup_members"].append(((group_id,), len(seen) - len(overdue)))
+        figures["txnlog_group_overdue_members"].append(((group_id,), len(overdue)))
+        last_seen_ms = max((member.last_seen_ms or 0 for member in overdue), default=0)
+        if last_seen_ms:
+            figures["txnlog_group_overdue_member_age_seconds"].append(((group_id,), _age_s(last_seen_ms, now_ms)))
+
+
 def _read_groups(snapshot: Snapshot, figures: Figures) -> None:
-    members: dict[str, int] = {}
+    with_members = {group_id for (group_id,), _ in figures["kafka_consumergroup_members"]}
+    empty: set[str] = set()
     offsets: list[tuple[tuple[str, str, int], int, int]] = []
     for record in snapshot.records:
-        if isinstance(record, MemberState):
-            members[record.group_id] = members.get(record.group_id, 0) + 1
-        elif isinstance(record, CommittedOffset):
-            members.setdefault(record.group_id, 0)
+        if isinstance(record, CommittedOffset):
+            empty.add(record.group_id)
             state = snapshot.partitions.get((record.topic_id, record.partition))
             if state is None:
                 continue  # The topic was deleted: its offsets mean nothing, and a sweep forgets them.
             topic = snapshot.topics[record.topic_id].name
             lag = max(0, last_stable_offset(state) - record.offset)
             offsets.append(((record.group_id, topic, record.partition), record.offset, lag))
-    for group_id, count in sorted(members.items()):
-        figures["kafka_consumergroup_members"].append(((group_id,), count))
+    figures["kafka_consumergroup_members"] += [((group_id,), 0) for group_id in sorted(empty - with_members)]
     offsets.sort()
     sums: dict[tuple[str, str], list[int]] = {}
     for (group_id, topic, _), offset, lag in offsets:

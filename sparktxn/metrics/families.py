@@ -47,7 +47,13 @@ STORE_FAMILIES: Final[dict[str, Family]] = {
     "txnlog_topic_partition_last_stable_offset": _family(
         "Offset up to which read_committed reads a partition", _PARTITION
     ),
-    "kafka_consumergroup_members": _family("Number of members of a consumer group", _GROUP),
+    "kafka_consumergroup_members": _family("Number of members of a consumer group that are not overdue", _GROUP),
+    "txnlog_group_overdue_members": _family(
+        "Members of a group whose sessions have passed, and that no process has expired yet", _GROUP
+    ),
+    "txnlog_group_overdue_member_age_seconds": _family(
+        "Time since an overdue member of a group was last seen, of the one that was seen last", _GROUP
+    ),
     "kafka_consumergroup_current_offset": _family("Committed offset of a consumer group", _GROUP_PARTITION),
     "kafka_consumergroup_current_offset_sum": _family("Committed offsets of a group in a topic, added", _GROUP_TOPIC),
     "kafka_consumergroup_lag": _family(

@@ -36,7 +36,7 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["SYSTEM_TABLES", "TableSelection", "TableTask", "plan_table", "read_table"]
+__all__ = ["SYSTEM_TABLES", "Sightings", "TableSelection", "TableTask", "plan_table", "read_table"]
 
 Row = dict[str, Any]
 
@@ -94,6 +94,8 @@ SYSTEM_TABLES: Final[dict[str, pa.Schema]] = {
         client_id="string",
         host="string",
         member_epoch="int64",
+        member_overdue="bool",
+        member_last_seen=_TIMESTAMP,
     ),
     "entries": _schema(
         entry="int64",
@@ -158,8 +160,16 @@ class TableTask(Struct, frozen=True):
     entries: tuple[int, int] | None = None
 
 
-def plan_table(log: Log, table: str, selection: TableSelection | None) -> list[TableTask]:
+Sightings = Mapping[tuple[str, str], tuple[bool, int | None]]
+"""Whether members of groups are overdue, and when they were last seen: by the log's group id and the member id."""
+
+
+def plan_table(
+    log: Log, table: str, selection: TableSelection | None, sightings: Callable[[], Sightings]
+) -> list[TableTask]:
     """Return the tasks that give what is selected of a system table; None selects all of it, now.
+
+    `sightings` looks for the members of groups. It is asked for the present alone.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -187,6 +197,8 @@ def plan_table(log: Log, table: str, selection: TableSelection | None) -> list[T
     prefixes, rows_of = _STATE_TABLES[table]
     snapshot = log.snapshot(prefixes, entry=entry, timestamp_ms=timestamp_ms)
     rows = rows_of(snapshot, log.clock.wall_ms())
+    if table == "groups":
+        rows = _with_sightings(rows, sightings() if entry is None and timestamp_ms is None else {})
     return [TableTask(uri, table, rows=batch) for batch in _batches(table, rows)]
 
 
@@ -316,6 +328,13 @@ def _group_rows(snapshot: Snapshot, now_ms: int) -> Iterator[Row]:
             "host": member.host if member else None,
             "member_epoch": member.member_epoch if member else None,
         }
+
+
+def _with_sightings(rows: Iterator[Row], sightings: Sightings) -> Iterator[Row]:
+    for row in rows:
+        overdue, last_seen_ms = sightings.get((row["group_id"], row["member_id"]), (None, None))
+        last_seen = None if last_seen_ms is None else timestamp_us(last_seen_ms)
+        yield row | {"member_overdue": overdue, "member_last_seen": last_seen}
 
 
 def _log_end(snapshot: Snapshot, topic_id: int, partition: int) -> int | None:

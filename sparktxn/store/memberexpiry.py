@@ -228,8 +228,8 @@ def overdue_members(
 # What becomes of them
 
 
-def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
-    """Take the overdue members out of groups before a call that meets members.
+def expire_overdue(log: Log, group_ids: Collection[str]) -> bool:
+    """Take the overdue members out of groups before a call that meets members; return False if that did not work.
 
     It costs nothing for groups without members, if the log has been read in the last second. It never fails: a process
     that may not write, or that meets a store without times, sees the members that the log has.
@@ -239,12 +239,14 @@ def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
             log.refresh(max_age_s=_FRESH_S)
             with_members = [group_id for group_id in group_ids if log.group(group_id) is not None]
             if not with_members:
-                return
+                return True
             now_ms = store_now_ms(log.objects, log.clock, log.ids)
             for group_id in with_members:
                 propose_expiry(log, group_id, overdue_members(log, group_id, now_ms))
     except KafkaException as error:
         log_event("members_not_read", group_ids=group_ids, error=error)
+        return False
+    return True
 
 
 def propose_expiry(log: Log, group_id: str, overdue: Sequence[OverdueMember]) -> list[OverdueMember]:

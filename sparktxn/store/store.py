@@ -56,6 +56,7 @@ from sparktxn.state.topics import check_new_name
 from sparktxn.store.expectations import expectations
 from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.memberwatch import sightings
 from sparktxn.store.notebook import shown_in_a_notebook
 from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.store.stageplan import StagePlan
@@ -350,7 +351,7 @@ class Store(NoCopies):
             ViewExpired: vacuum has passed the entry.
         """
         self._check()
-        return plan_table(self.log, table, selection)
+        return plan_table(self.log, table, selection, partial(sightings, self.log))
 
     @in_time("timeout_s", _clock_of)
     def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:

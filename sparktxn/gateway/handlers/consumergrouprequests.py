@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
@@ -11,6 +11,7 @@ from sparktxn.gateway.groups.consumergroups import MemberHeartbeat
 from sparktxn.gateway.groups.grouprosters import check_group_id, places_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
+from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import GroupState, MemberState
 
@@ -97,9 +98,10 @@ async def consumer_group_describe(broker: Broker, request: Request) -> Answer:
     return {"groups": await broker.calls.run(_described, broker, request.body.group_ids)}
 
 
-def _described(broker: Broker, group_ids: Iterable[str]) -> list[dict[str, Any]]:
+def _described(broker: Broker, group_ids: Sequence[str]) -> list[dict[str, Any]]:
     try:
         broker.log.refresh(max_age_s=0.05)
+        expire_overdue(broker.log, list(group_ids))
     except KafkaException as error:
         return [_not_described(group_id, coordinator_code_of(error), message_of(error)) for group_id in group_ids]
     found = []

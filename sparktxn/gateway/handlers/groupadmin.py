@@ -20,7 +20,6 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.groups.ledgroups import Described
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
 from sparktxn.gateway.wire.wiremessages import Answer, Request
-from sparktxn.store.joining import is_members_name
 
 __all__ = ["delete_groups", "describe_groups", "list_groups", "offset_delete"]
 
@@ -43,9 +42,8 @@ async def list_groups(broker: Broker, request: Request) -> Answer:
     outcome = await broker.calls.run(_listed, broker)
     groups = {}
     for group in () if outcome.code else outcome.result.valid:
-        if not is_members_name(group.group_id):
-            protocol_type = "" if group.is_simple_consumer_group else _PROTOCOL_TYPE
-            groups[group.group_id] = (protocol_type, _STATES[group.state], _TYPES[group.type])
+        protocol_type = "" if group.is_simple_consumer_group else _PROTOCOL_TYPE
+        groups[group.group_id] = (protocol_type, _STATES[group.state], _TYPES[group.type])
     groups |= {} if outcome.code else await broker.calls.run(_led, broker)
     return {
         "error_code": outcome.code,
