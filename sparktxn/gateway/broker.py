@@ -12,7 +12,7 @@ from sparktxn.gateway.groups.grouprosters import GroupRosters
 from sparktxn.gateway.groups.ledgroups import LedGroups
 from sparktxn.gateway.groups.members import Members
 from sparktxn.gateway.partitionreads import Reads
-from sparktxn.gateway.placement import Placement
+from sparktxn.gateway.placement import Placement, Referrals
 from sparktxn.gateway.requestfigures import GatewayFigures
 from sparktxn.gateway.requestmemory import RequestMemory
 from sparktxn.gateway.storecalls import StoreCalls
@@ -34,6 +34,7 @@ class Broker:
         self.settings = settings
         self.advertised = settings.advertised or listening
         self.placement = Placement(self.advertised, settings.peers)
+        self.referrals = Referrals(store.log.clock, self.placement)
         self.figures = GatewayFigures()
         self.memory = RequestMemory(settings.requests_bytes_max)
         self.decompressed = RequestMemory(settings.decompressed_bytes_max)

@@ -4,6 +4,9 @@ A client asks for leaders and for coordinators at different nodes. A transaction
 gateway that has opened it. So all gateways of a store choose by the client, among those that answer: by its address
 and its client id. They agree without a word, unless they see different ones answer. Then a client that has changed
 gateways in a transaction is asked to abort it, as when a gateway dies.
+
+A gateway that comes back is the leader again once a client refreshes its metadata, but a client keeps its coordinator
+until it is refused. So a gateway refers a transaction that it holds nothing of to the one that the client is placed at.
 """
 
 from __future__ import annotations
@@ -12,15 +15,17 @@ import asyncio
 import hashlib
 import socket
 import ssl
+from collections import OrderedDict
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import Clock
 from sparktxn.process.listening import Endpoint
 
-__all__ = ["Placement"]
+__all__ = ["Placement", "Referrals"]
 
 _Addresses = list[tuple[Any, ...]]
 _API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0\xff\xff"
@@ -29,6 +34,11 @@ _CHECKED_EVERY_S: Final = 0.5
 _ANSWER_S: Final = 1.0
 _MISSED_MAX: Final = 2
 """A gateway that has not answered so often in a row is left out."""
+_REFERRED_EVERY_S: Final = 60.0
+_REFERRED_S: Final = 2.0
+"""So long is a transactional id referred at a time: a client may ask once more before it has found its coordinator."""
+_REFERRED_TIMES_MAX: Final = 2
+_IDS_MAX: Final = 10_000
 
 
 class Placement:
@@ -83,6 +93,39 @@ class Placement:
         finally:
             if search.done():
                 del self._searches[node]
+
+
+class Referrals:
+    """Refers transactions to the gateways that their clients are placed at, and each of them for a bounded time.
+
+    Two gateways may see a client by different addresses, or see each other differently. Each would then refer it to the
+    other for ever. So a transactional id is referred for two seconds, twice a minute, and then served.
+    """
+
+    def __init__(self, clock: Clock, placement: Placement) -> None:
+        self._clock = clock
+        self._placement = placement
+        self._began_s: OrderedDict[str, list[float]] = OrderedDict()
+
+    def other_gateway(self, transactional_id: str, client_host: str, client_id: str) -> Endpoint | None:
+        """Return where a client is to go with a transaction that is not held here; None: this gateway serves it."""
+        node = self._placement.node_of(client_host, client_id)
+        if node == self._placement.own_id or not self._may_refer(transactional_id):
+            return None
+        return self._placement.nodes[node]
+
+    def _may_refer(self, transactional_id: str) -> bool:
+        now_s = self._clock.monotonic_s()
+        began_s = [each for each in self._began_s.get(transactional_id, ()) if now_s - each < _REFERRED_EVERY_S]
+        if not began_s or now_s - began_s[-1] >= _REFERRED_S:
+            if len(began_s) >= _REFERRED_TIMES_MAX:
+                return False
+            began_s.append(now_s)
+        self._began_s[transactional_id] = began_s
+        self._began_s.move_to_end(transactional_id)
+        while len(self._began_s) > _IDS_MAX:
+            self._began_s.popitem(last=False)
+        return True
 
 
 async def _asked(addresses: _Addresses, tls: bool) -> None:

@@ -29,6 +29,21 @@ def _code_of(error: KafkaException, request: Request) -> int:
     return known_code(coordinator_code_of(error), request.key, request.version)
 
 
+def _check_place(broker: Broker, request: Request, transactional_id: str) -> None:
+    """Send a client on that has kept its coordinator although its transactions are at another gateway by now.
+
+    For the loop's thread.
+
+    Raises:
+        CommandRefused: NOT_COORDINATOR, after which clients look for their coordinator and ask it.
+    """
+    if broker.transactions.holds(transactional_id):
+        return
+    other = broker.referrals.other_gateway(transactional_id, request.client_host, request.client_id)
+    if other is not None:
+        raise CommandRefused(ErrorCode.NOT_COORDINATOR, f"the coordinator of {transactional_id!r} is at {other}")
+
+
 def _identity(body: Any) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
 
@@ -51,16 +66,16 @@ async def add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
     if request.version < _MANY_FROM:
         identity = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         asked = (body.v3_and_below_transactional_id, identity, body.v3_and_below_topics)
-        return {"results_by_topic_v3_and_below": await broker.calls.run(_registered, broker, request, *asked)}
+        return {"results_by_topic_v3_and_below": await _registered(broker, request, *asked)}
     results = []
     for each in body.transactions:
         asked = (each.transactional_id, _identity(each), each.topics)
-        topics = await broker.calls.run(_registered, broker, request, *asked, only_checks=each.verify_only)
+        topics = await _registered(broker, request, *asked, only_checks=each.verify_only)
         results.append({"transactional_id": each.transactional_id, "topic_results": topics})
     return {"error_code": 0, "results_by_transaction": results}
 
 
-def _registered(
+async def _registered(
     broker: Broker,
     request: Request,
     transactional_id: str,
@@ -71,7 +86,8 @@ def _registered(
 ) -> list[dict[str, Any]]:
     asked = [(topic.name, number) for topic in topics for number in topic.partitions]
     try:
-        codes = _codes(broker, transactional_id, identity, asked, only_checks=only_checks)
+        _check_place(broker, request, transactional_id)
+        codes = await broker.calls.run(_codes, broker, transactional_id, identity, asked, only_checks=only_checks)
     except KafkaException as error:
         codes = dict.fromkeys(asked, _code_of(error, request))
     return [
@@ -117,6 +133,7 @@ async def add_offsets_to_txn(broker: Broker, request: Request) -> Answer:
     body = request.body
     try:
         check_group_id(body.group_id)
+        _check_place(broker, request, body.transactional_id)
         await broker.calls.run(
             broker.transactions.register, body.transactional_id, _identity(body), set(), body.group_id
         )
@@ -128,7 +145,12 @@ async def add_offsets_to_txn(broker: Broker, request: Request) -> Answer:
 async def txn_offset_commit(broker: Broker, request: Request) -> Answer:
     """Add a group's offsets to the transaction; from version 5 on this adds the group, too."""
     body = request.body
-    codes = await broker.calls.run(_offsets_added, broker, request)
+    try:
+        _check_place(broker, request, body.transactional_id)
+        codes = await broker.calls.run(_offsets_added, broker, request)
+    except KafkaException as error:
+        places = ((topic.name, part.partition_index) for topic in body.topics for part in topic.partitions)
+        codes = dict.fromkeys(places, _code_of(error, request))
     return {
         "topics": [
             {
@@ -193,6 +215,7 @@ async def end_txn(broker: Broker, request: Request) -> Answer:
     named = (body.transactional_id, _identity(body))
     renewed = NO_IDENTITY
     try:
+        _check_place(broker, request, body.transactional_id)
         if request.version >= _RENEWS:
             renewed = await broker.calls.run(broker.transactions.end_and_renew, *named, committed=body.committed)
         else:

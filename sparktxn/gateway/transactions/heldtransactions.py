@@ -160,6 +160,11 @@ class HeldTransactions:
         self._hold(transactional_id, self._made(transactional_id, identity, result.transaction, timeout_ms))
         return identity
 
+    def holds(self, transactional_id: str) -> bool:
+        """Return whether a transaction of it is open here, so that no other gateway can commit it."""
+        held = self._held.get(transactional_id)
+        return held is not None and held.is_open
+
     def register(
         self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: set[TopicIdPartition], group: str = ""
     ) -> None:
@@ -203,14 +208,23 @@ class HeldTransactions:
             try:
                 held.open.register(missing, group, opens=begins)
             except CommandRefused as refused:
-                if refused.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING and held.open.published:
-                    held.failure = _lost(transactional_id)
-                    raise held.failure from refused
+                self._note_passed(held, transactional_id, refused)
                 if begins:
                     held.is_open = False
                 raise
             held.partitions |= missing
             held.groups |= {group} - {""}
+
+    @staticmethod
+    def _note_passed(held: _Held, transactional_id: str, refused: CommandRefused) -> None:
+        """Raise what asks the client to abort if the log has ended its transaction since: the producer is still its own.
+
+        Raises:
+            CommandRefused: TRANSACTION_ABORTABLE.
+        """
+        if refused.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING and held.open.published:
+            held.failure = _lost(transactional_id)
+            raise held.failure from refused
 
     def _next_sequence(self, where: TopicIdPartition, identity: ProducerIdAndEpoch) -> int:
         known = self._log.producer(*where, identity.producer_id)
@@ -313,8 +327,9 @@ class HeldTransactions:
                 held.open.add_offsets(speaker, own)
             try:
                 held.open.publish()
-            except CommandRefused:
+            except CommandRefused as refused:
                 held.open.forget_offsets()
+                self._note_passed(held, transactional_id, refused)
                 raise
 
     def _by_speaker(

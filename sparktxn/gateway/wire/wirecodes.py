@@ -42,14 +42,18 @@ _NEWER: Final[Mapping[int, tuple[int, Mapping[int, int]]]] = MappingProxyType(
 """Codes that clients do not know in all versions of a producer's requests.
 
 For each: the code in its place, and from which version on a request has the code itself.
-`INVALID_PRODUCER_ID_MAPPING` asks a client to abort, whichever of these requests it has sent.
+`INVALID_PRODUCER_ID_MAPPING` asks a client to abort, whichever of these requests it has sent but for one.
 """
+_ABORTS_OFFSETS: Final = ErrorCode.ILLEGAL_GENERATION
+"""It asks a client to abort in an answer to TxnOffsetCommit, where librdkafka takes the other code for a fatal error."""
 
 
 def known_code(code: int, key: int, version: int) -> int:
     """Return the code that clients know in the answer to a producer's request of this version."""
     in_place, known_from = _NEWER.get(code, (code, {}))
-    return int(code if version >= known_from.get(key, version + 1) else in_place)
+    if version >= known_from.get(key, version + 1):
+        return int(code)
+    return int(_ABORTS_OFFSETS if code == ErrorCode.TRANSACTION_ABORTABLE and key == _OFFSETS else in_place)
 
 
 def code_of(error: KafkaException) -> int:
