@@ -99,7 +99,7 @@ class Referrals:
     """Refers transactions to the gateways that their clients are placed at, and each of them for a bounded time.
 
     Two gateways may see a client by different addresses, or see each other differently. Each would then refer it to the
-    other for ever. So a transactional id is referred for two seconds, twice a minute, and then served.
+    other without end. So a transactional id is referred for two seconds, twice a minute, and then served.
     """
 
     def __init__(self, clock: Clock, placement: Placement) -> None:

@@ -1,4 +1,4 @@
-"""A client that keeps its coordinator is sent on to the gateway it is placed at, and never back and forth for ever."""
+"""A client that keeps its coordinator is sent on to the gateway it is placed at, and not back and forth without end."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_transaction_whose_records_another_gateway_has_is_committed_there(tmp_
 
 
 def test_gateways_that_disagree_serve_a_client_soon(tmp_path: Path) -> None:
-    """Each places it at the other one; a clock that stands still would refer it for ever."""
+    """Each places it at the other one; it is referred for as long as a new client may need to find its way."""
 
     async def case(served: Gateway, first: RawClient, second: RawClient) -> None:
         identity = await init_producer(second, TX)
