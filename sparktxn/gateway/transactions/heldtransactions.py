@@ -217,7 +217,7 @@ class HeldTransactions:
 
     @staticmethod
     def _note_passed(held: _Held, transactional_id: str, refused: CommandRefused) -> None:
-        """Raise what asks the client to abort if the log has ended its transaction since: the producer is still its own.
+        """Ask the client to abort if the log has ended its transaction since, but not its producer.
 
         Raises:
             CommandRefused: TRANSACTION_ABORTABLE.

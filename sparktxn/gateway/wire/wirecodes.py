@@ -45,7 +45,7 @@ For each: the code in its place, and from which version on a request has the cod
 `INVALID_PRODUCER_ID_MAPPING` asks a client to abort, whichever of these requests it has sent but for one.
 """
 _ABORTS_OFFSETS: Final = ErrorCode.ILLEGAL_GENERATION
-"""It asks a client to abort in an answer to TxnOffsetCommit, where librdkafka takes the other code for a fatal error."""
+"""It asks a client to abort by TxnOffsetCommit, where librdkafka takes the other code for a fatal error."""
 
 
 def known_code(code: int, key: int, version: int) -> int:
