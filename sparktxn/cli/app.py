@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sparktxn.cli.failures import INTERRUPTED, report, warnings_in_lines
+from sparktxn.cli.guesses import GuessingGroup
 from sparktxn.cli.session import RunTasks
 from sparktxn.cli.verb import root_options
 
@@ -74,7 +75,7 @@ def run(arguments: Sequence[str], run_tasks: RunTasks | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-class _Verbs(TyperGroup):
+class _Verbs(GuessingGroup):
     """The verbs: their names and help by a table, and each of them from its module once it is given."""
 
     def __init__(self, **settings: Any) -> None:
@@ -96,7 +97,7 @@ def load(name: str) -> Any:
     if any(command.name == name for command in verbs.registered_commands):
         app.add_typer(verbs)
     else:
-        app.add_typer(verbs, name=name, help=VERBS[name])
+        app.add_typer(verbs, name=name, help=VERBS[name], cls=GuessingGroup)
     return cast(TyperGroup, typer.main.get_command(app)).commands[name]
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import sparktxn
+from sparktxn.cli.streams import ended, make_usable
 
 if TYPE_CHECKING:
     from sparktxn.cli.session import RunTasks
@@ -18,7 +19,12 @@ def main(run_tasks: RunTasks | None = None) -> int:
 
     `run_tasks` does the tasks of jobs in other processes, as `run` of `sparktxn.maintenance.rewrite` does.
     """
-    if sys.argv[1:] == ["--version"]:
+    make_usable()
+    return ended(_run(run_tasks))
+
+
+def _run(run_tasks: RunTasks | None) -> int:
+    if sys.argv[1:] in (["--version"], ["-V"], ["version"]):
         # Typer would take longer to start than this takes, and need not be installed.
         sys.stdout.write(f"txnlog {sparktxn.__version__}\n")
         return 0

@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sparktxn.cli.streams import has_reader, write_bytes
 from sparktxn.cli.text import progress_text, value_text
 from sparktxn.process.clock import Clock
 
@@ -58,6 +59,8 @@ class Output:
         if self.json:
             for row in rows:
                 self._json(row)
+                if not has_reader():
+                    break
         elif found := list(rows):
             self._table(found)
         else:
@@ -94,7 +97,7 @@ class Output:
     def document(self, row: Row) -> None:
         """Print nested values as indented JSON, for people who read them whole."""
         data = msgspec.json.format(msgspec.json.encode(row, enc_hook=str), indent=2)
-        sys.stdout.write(data.decode() + "\n")
+        write_bytes(data + b"\n")
 
     def line(self, text: str) -> None:
         """Print one line of a result for people; `text` must be printable."""
@@ -127,8 +130,8 @@ class Output:
             yield Meter(shown, doing.partition(":")[0], clock)
 
     def _json(self, row: Row) -> None:
-        # A half of a surrogate pair has no UTF-8.
-        sys.stdout.write(msgspec.json.encode(row, enc_hook=str).decode() + "\n")
+        # JSON is UTF-8, whatever the terminal's encoding is.
+        write_bytes(msgspec.json.encode(row, enc_hook=str) + b"\n")
 
     def _show(self, *renderables: RenderableType) -> None:
         """Print without the spaces that fill a table's last column."""

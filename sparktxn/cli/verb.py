@@ -13,7 +13,6 @@ A verb that deletes, or moves offsets, takes `Apply`: without ``--apply`` it pri
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -24,9 +23,9 @@ import typer
 from msgspec.structs import replace
 from rich.markup import escape
 
-import sparktxn
 from sparktxn.cli import completion
 from sparktxn.cli.failures import quantity
+from sparktxn.cli.guesses import print_version
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 from sparktxn.config.settings import Setting
 from sparktxn.config.values import MILLISECONDS
@@ -37,7 +36,6 @@ __all__ = [
     "Order",
     "OrderOption",
     "argument",
-    "discard_output",
     "option",
     "root_options",
     "set_option",
@@ -172,10 +170,9 @@ _SHARED_PARAMETERS: Final = tuple(
 )
 
 
-def _print_version(asked: bool) -> None:
+def _version(asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"txnlog {sparktxn.__version__}\n")
-        raise typer.Exit(0)
+        print_version()
 
 
 _VERSION: Final = inspect.Parameter(
@@ -183,7 +180,7 @@ _VERSION: Final = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=False,
     annotation=Annotated[
-        bool, option("--version", help="Print the version of this package.", is_eager=True, callback=_print_version)
+        bool, option("--version", "-V", help="Print the version of this package.", is_eager=True, callback=_version)
     ],
 )
 
@@ -214,7 +211,8 @@ def verb(
             after = _shared(**{one.name: given.pop(one.name) for one in _SHARED_PARAMETERS})
             before = context.find_root().obj or Given()
             with Session(before.joined(after)) as session:
-                _until_closed_pipe(function, session, given)
+                function(session, **given)
+                sys.stdout.flush()
 
         keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
         command.__signature__ = inspect.Signature([_CONTEXT, *keyword, *_SHARED_PARAMETERS])  # type: ignore[attr-defined]
@@ -232,18 +230,3 @@ def _help(function: Callable[..., None]) -> str:
     """Return the docstring with each paragraph on one line, as a terminal of any width needs it."""
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     return "\n\n".join(escape(" ".join(paragraph.split())) for paragraph in paragraphs)
-
-
-def _until_closed_pipe(function: Callable[..., None], session: Session, given: dict[str, Any]) -> None:
-    """Run a verb; end silently once the program that reads its output has gone, as head does."""
-    try:
-        function(session, **given)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
-        raise typer.Exit(0) from None
-
-
-def discard_output() -> None:
-    """Let what Python flushes at its end go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from sparktxn.cli.app import run
+from sparktxn.cli.streams import Text, ended
 
 
 class Done(NamedTuple):
@@ -43,6 +44,31 @@ def txnlog(*words: str, stdin: bytes = b"") -> Done:
     ):
         code = run(words)
     return Done(code, out.getvalue(), err.getvalue().decode())
+
+
+class _Broken(io.RawIOBase):
+    """What nothing can be written to."""
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1
+
+    def write(self, data: Any) -> int:
+        raise self._error
+
+
+def unread(*words: str, error: OSError) -> Done:
+    """Run a command line whose standard output fails with `error`, as the command's entry point would."""
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    lost = io.TextIOWrapper(io.BufferedWriter(_Broken(error)), encoding="utf-8")
+    with redirect_stdout(Text(lost, buffered=True)), redirect_stderr(err):
+        code = ended(run(words))
+    return Done(code, b"", err.buffer.getvalue().decode())
 
 
 def ok(*words: str, stdin: bytes = b"") -> Done:

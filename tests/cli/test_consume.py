@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
@@ -17,7 +19,7 @@ from sparktxn.cli.records import Record, format_printer, unescaped
 from sparktxn.cli.verbs import consume as consuming
 from sparktxn.store import Store
 from tests.cli.shop import open_transaction
-from tests.cli.terminal import ok, txnlog
+from tests.cli.terminal import ok, txnlog, unread
 
 RECORDS = [
     ("orders", 0, b"k0", b"v0", [("h", b"1"), ("n", None)], 1_000),
@@ -227,17 +229,14 @@ class TestGroups:
     def test_a_group_without_offsets_may_start_at_the_end(self, store: Store) -> None:
         assert ok("consume", "-t", "orders", "-G", "g", "-e", "-o", "end").out == b""
 
-    def test_only_what_was_printed_is_committed(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fails_after_one(record: Record) -> bytes:
-            if record.value == b"v1":
-                raise BrokenPipeError
-            return b"x"
-
-        monkeypatch.setattr(consuming, "_printer", lambda *_: fails_after_one)
+    @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
+    def test_only_what_was_printed_is_committed(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
         monkeypatch.setattr(consuming, "_FLUSH_RECORDS", 1)
-        monkeypatch.setattr("sparktxn.cli.verb.discard_output", lambda: None)
-        assert txnlog("consume", "-t", "orders", "-G", "g", "-e").code == 0
-        assert self.committed(store, 0) <= 1
+        done = unread("consume", "-t", "orders", "-G", "g", "-e", error=OSError(number, os.strerror(number)))
+        assert done.code == (number == errno.ENOSPC)
+        assert (self.committed(store, 0), self.committed(store, 1)) == (OFFSET_INVALID, OFFSET_INVALID)
 
     def test_a_typed_topic_is_read_in_a_group(self, store: Store) -> None:
         ok("topics", "create", "trips", "--column", "id int64")

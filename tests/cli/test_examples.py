@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shlex
 import shutil
 import socket
@@ -22,7 +24,7 @@ from sparktxn.exporter import scraping as exporter_server
 from sparktxn.gateway import gatewayserver as gateway_server
 from sparktxn.process import webserver, wsgiserver
 from tests.cli.shop import fill, make_checkpoint, open_transaction
-from tests.cli.terminal import ok, txnlog
+from tests.cli.terminal import ok, txnlog, unread
 from tests.each import each
 
 COMMANDS = [
@@ -77,9 +79,8 @@ def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
 
-@pytest.mark.parametrize("example", ALL)
-@pytest.mark.usefixtures("ended_at_once")
-def test_an_example_runs(names: dict[str, str], example: str) -> None:
+def prepared(example: str, names: dict[str, str]) -> str:
+    """Make what an example needs, and return it with the names of the shop."""
     if example == "txnlog dump checkpoint --json":
         make_checkpoint()
     Path("new-orders.csv").write_text("key,value\no-3,figs\n")
@@ -94,14 +95,41 @@ def test_an_example_runs(names: dict[str, str], example: str) -> None:
     Path("people.csv").write_text("id,name,age\n1,Ada,36\n")
     for name, real in names.items():
         example = example.replace(name, real)
+    return example
+
+
+@pytest.mark.parametrize("example", ALL)
+@pytest.mark.usefixtures("ended_at_once")
+def test_an_example_runs(names: dict[str, str], example: str) -> None:
     data = b""
-    for part in example.split(" | "):
+    for part in prepared(example, names).split(" | "):
         if part.startswith("txnlog "):
             done = txnlog(*shlex.split(part)[1:], stdin=data)
             assert done.code == 0, done.err
             data = done.out
         else:
             data = subprocess.run(part, shell=True, input=data, capture_output=True, check=True, timeout=60).stdout
+
+
+ALONE = [example for example in ALL if " | " not in example and not example.startswith("txnlog bench")]
+
+
+@pytest.mark.parametrize("example", ALONE)
+@pytest.mark.usefixtures("ended_at_once")
+def test_an_example_does_the_same_where_what_it_prints_is_lost(
+    names: dict[str, str], folder: Path, example: str
+) -> None:
+    words = shlex.split(prepared(example, names))[1:]
+    shutil.copytree(folder, folder.with_name(f"{folder.name}-twin"))
+    printed = ok(*words).out
+    entries = ok("log", "-n", "1", "--json").json[0]["entry"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TXNLOG_STORE", str(folder.with_name(f"{folder.name}-twin") / "store"))
+        patch.chdir(folder.with_name(f"{folder.name}-twin"))
+        done = unread(*words, error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        assert ok("log", "-n", "1", "--json").json[0]["entry"] == entries
+    assert done.code == (1 if printed else 0), done.err
+    assert ("cannot write to standard output: No space left on device" in done.err) == bool(printed)
 
 
 @each(COMMANDS)

@@ -14,6 +14,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.cli.records import Printer, Record, format_printer, json_line, record_of, records_of, unescaped
 from sparktxn.cli.session import Session
+from sparktxn.cli.streams import has_reader
 from sparktxn.cli.verb import Order, option, verb
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
@@ -171,7 +172,7 @@ def _print(
 
     def flush() -> None:
         out.flush()
-        if consumer is not None and printed:
+        if consumer is not None and printed and has_reader():
             consumer.store_offsets(offsets=[TopicPartition(*key, offset) for key, offset in printed.items()])
             printed.clear()
 
@@ -184,7 +185,7 @@ def _print(
         if record is None or waiting >= _FLUSH_RECORDS or left == 0:
             flush()
             waiting = 0
-        if left == 0:
+        if left == 0 or not has_reader():
             return
     flush()
 

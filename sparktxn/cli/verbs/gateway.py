@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,6 +11,7 @@ import typer
 from sparktxn.cli.failures import quantity
 from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
+from sparktxn.cli.streams import standard_input
 from sparktxn.cli.verb import option, verb
 from sparktxn.config.values import MILLISECONDS
 from sparktxn.gateway.gatewaysettings import GatewaySettings
@@ -142,6 +142,7 @@ def gateway(
 
 
 def _password() -> str:
-    if sys.stdin.isatty():
+    given = standard_input()
+    if given.isatty():
         return getpass.getpass("Password: ")
-    return sys.stdin.readline().rstrip("\r\n")
+    return given.readline().rstrip("\r\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +14,7 @@ from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.records import unescaped
 from sparktxn.cli.session import Session
+from sparktxn.cli.streams import standard_input
 from sparktxn.cli.verb import argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.schema import parse_type
@@ -208,7 +208,7 @@ def _key_and_value(
 def _texts(files: list[Path] | tuple[()], delimiter: bytes, *, lines: bool) -> Iterator[bytes]:
     """Yield what is to be written: the texts between delimiters of standard input or of files, or whole files."""
     if not files:
-        yield from _split(sys.stdin.buffer, delimiter)
+        yield from _split(standard_input().buffer, delimiter)
     for file in files:
         if lines:
             with file.open("rb") as stream:
