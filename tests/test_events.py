@@ -82,6 +82,8 @@ def test_the_page_lists_the_messages_from_info_on() -> None:
         if event.level > logging.DEBUG
     }
     assert {name: (level, fields) for name, level, fields in rows} == own
+    worst_first = sorted((-getattr(logging, level), name) for name, (level, _) in own.items())
+    assert [name for name, _, _ in rows] == [name for _, name in worst_first], "each once: errors first, then by name"
 
 
 def test_a_record_has_the_text_the_name_and_the_fields(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from sparktxn import metrics
 from sparktxn.metrics.families import STORE_FAMILIES, STREAM_FAMILIES
+from tests.interop.alertfaults import FAULTS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
@@ -69,6 +70,13 @@ def test_every_alert_names_figures_that_exist_and_is_on_the_page() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
     listed = re.findall(r"^\| `(Txnlog\w+)` \|", PAGE, re.MULTILINE)
     assert listed == [rule["alert"] for rule in rules()]
+
+
+def test_each_alert_has_faults_that_the_night_tries() -> None:
+    """`tests/interop/test_prometheus.py` has promtool evaluate them, alone and next to series that are well."""
+    assert {name.partition(",")[0] for name in FAULTS} == {rule["alert"] for rule in rules()}
+    for fault in FAULTS.values():
+        assert names_in(" ".join((*fault.series, *fault.beside))) <= KNOWN
 
 
 def test_labels_that_queries_select_exist() -> None:

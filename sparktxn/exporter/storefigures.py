@@ -19,11 +19,13 @@ from sparktxn.log.keep.runs import sizes_of
 from sparktxn.log.log import Log
 from sparktxn.log.views.entrysummary import summaries
 from sparktxn.log.views.wholestate import Snapshot
+from sparktxn.log.write.storeclock import modified_ms
 from sparktxn.state.transactions.laststable import last_stable_offset
 from sparktxn.store import Store
 from sparktxn.store.memberwatch import SeenMember, seen_members
 from sparktxn.values.structs import (
     CommittedOffset,
+    MemberState,
     PartitionSegments,
     StoreState,
     TopicState,
@@ -38,6 +40,8 @@ Figures = dict[str, list[tuple[tuple[str, ...], float]]]
 
 _PARTS: Final = ("store", "topics/", "transactions/", "groups/", SEGMENTS_PREFIX)
 _OLDEST_SHOWN: Final = 100
+_ABORTING_SHOWN: Final = 100
+_ABORTING_COUNTED: Final = 1_000
 _ENTRIES_PER_SCRAPE: Final = 2_000
 _ENTRIES_PER_REPLAY: Final = 10_000
 """After so many entries the replay that counts them begins anew, as it holds each segment that they name."""
@@ -53,6 +57,7 @@ class StoreFigures:
         self._log = store.log
         self._endings = _Endings(store.log)
         self._lock = threading.Lock()
+        self._created_ms = 0
 
     def read(self) -> Figures:
         """Return the figures as they are now.
@@ -68,7 +73,8 @@ class StoreFigures:
             now_ms = self._log.clock.wall_ms()
             figures: Figures = defaultdict(list)
             _read_partitions(snapshot, figures)
-            _read_members(seen_members(self._log), now_ms, figures)
+            members = [record for record in snapshot.records if isinstance(record, MemberState)]
+            _read_members(seen_members(self._log, members=members), now_ms, figures)
             _read_groups(snapshot, figures)
             _read_files(snapshot, figures)
             _read_transactions(snapshot, now_ms, figures)
@@ -85,6 +91,10 @@ class StoreFigures:
         vacuumed_ms = _vacuumed_ms(self._log)
         if vacuumed_ms:
             figures["txnlog_last_vacuum_age_seconds"].append(((), _age_s(vacuumed_ms, now_ms)))
+        elif snapshot.entry:
+            self._created_ms = self._created_ms or modified_ms(self._log.objects, names.entry(1)) or 0
+            if self._created_ms:
+                figures["txnlog_never_vacuumed_age_seconds"].append(((), _age_s(self._created_ms, now_ms)))
 
 
 class _Endings:
@@ -97,6 +107,7 @@ class _Endings:
         self._counted: int | None = None
         self._uncounted = 0
         self._ended = {"committed": 0, "aborted": 0}
+        self._ended_by_id: dict[str, dict[str, int]] = {}
 
     def follow(self, newest: int, figures: Figures) -> None:
         """Count the entries up to `newest`, or as many as one scrape may read; the next one continues there."""
@@ -108,6 +119,10 @@ class _Endings:
             self._counted = last
         for outcome, count in self._ended.items():
             figures["txnlog_transactions_total"].append(((outcome,), count))
+        most = sorted(self._ended_by_id.items(), key=lambda one: (-one[1]["aborted"], one[0]))[:_ABORTING_SHOWN]
+        figures["txnlog_transactional_id_transactions_total"] += [
+            ((transactional_id, outcome), count) for transactional_id, ended in most for outcome, count in ended.items()
+        ]
         figures["txnlog_entries_uncounted_total"].append(((), self._uncounted))
         figures["txnlog_entries_to_count"].append(((), newest - last))
 
@@ -117,12 +132,25 @@ class _Endings:
         self._replayed += last - first + 1
         try:
             # All or none: an error in between leaves them to the next scrape.
-            ended = [one.committed for summary in self._replay.entries(first, last) for one in summary.transactions]
+            ended = [one for summary in self._replay.entries(first, last) for one in summary.transactions]
         except ViewExpired:
             self._uncounted += last - first + 1
             return
-        self._ended["committed"] += sum(ended)
-        self._ended["aborted"] += len(ended) - sum(ended)
+        for one in ended:
+            outcome = "committed" if one.committed else "aborted"
+            self._ended[outcome] += 1
+            self._count_by_id(one.record.transactional_id, outcome)
+
+    def _count_by_id(self, transactional_id: str, outcome: str) -> None:
+        """Count for ids that have aborted a transaction: a store's sums hide an id that aborts all it begins."""
+        counts = self._ended_by_id.get(transactional_id)
+        if counts is None:
+            if outcome == "committed":
+                return
+            if len(self._ended_by_id) >= _ABORTING_COUNTED:
+                del self._ended_by_id[min(self._ended_by_id, key=lambda known: self._ended_by_id[known]["aborted"])]
+            counts = self._ended_by_id[transactional_id] = {"committed": 0, "aborted": 0}
+        counts[outcome] += 1
 
 
 def _read_partitions(snapshot: Snapshot, figures: Figures) -> None:
@@ -213,15 +241,17 @@ def _files_of(located: PartitionSegments) -> tuple[int, int]:
 
 def _read_transactions(snapshot: Snapshot, now_ms: int, figures: Figures) -> None:
     records = [record for record in snapshot.records if isinstance(record, TransactionState)]
-    opened = sorted(
-        (record for record in records if record.status is TransactionStatus.ONGOING),
-        key=lambda record: record.start_timestamp_ms,
-    )
+    opened = [record for record in records if record.status is TransactionStatus.ONGOING]
+    # Apart: a prepared one waits by right, and must not hide one that hangs, nor the other way round.
+    begun_ms = {one.transactional_id: one.start_timestamp_ms for one in opened if one.prepared is None}
+    prepared_ms = {one.transactional_id: one.last_update_timestamp_ms for one in opened if one.prepared is not None}
     figures["txnlog_open_transactions"].append(((), len(opened)))
-    figures["txnlog_prepared_transactions"].append(((), sum(record.prepared is not None for record in opened)))
-    ages = [((record.transactional_id,), _age_s(record.start_timestamp_ms, now_ms)) for record in opened]
-    figures["txnlog_open_transaction_age_seconds_max"].append(((), ages[0][1] if ages else 0.0))
-    figures["txnlog_open_transaction_age_seconds"] += ages[:_OLDEST_SHOWN]
+    figures["txnlog_prepared_transactions"].append(((), len(prepared_ms)))
+    for kind, since_ms in (("open", begun_ms), ("prepared", prepared_ms)):
+        oldest = sorted(since_ms.items(), key=lambda one: one[1])[:_OLDEST_SHOWN]
+        ages = [((transactional_id,), _age_s(at_ms, now_ms)) for transactional_id, at_ms in oldest]
+        figures[f"txnlog_{kind}_transaction_age_seconds_max"].append(((), ages[0][1] if ages else 0.0))
+        figures[f"txnlog_{kind}_transaction_age_seconds"] += ages
     figures["txnlog_transactional_ids"].append(((), len(records)))
 
 

@@ -31,6 +31,7 @@ FAMILIES: Final[dict[str, Family]] = {
 
 _TOPIC: Final = ("topic",)
 _PARTITION: Final = ("topic", "partition")
+_TRANSACTIONAL_ID: Final = ("transactional_id",)
 _GROUP: Final = ("consumergroup",)
 _GROUP_TOPIC: Final = ("consumergroup", "topic")
 _GROUP_PARTITION: Final = ("consumergroup", "topic", "partition")
@@ -65,13 +66,24 @@ STORE_FAMILIES: Final[dict[str, Family]] = {
     "txnlog_topic_small_files": _family("About how many small segments a rewrite could merge", _TOPIC),
     "txnlog_open_transactions": _family("Number of transactions that are open"),
     "txnlog_prepared_transactions": _family("Number of open transactions that wait for their coordinator"),
-    "txnlog_open_transaction_age_seconds_max": _family("Age of the oldest open transaction; 0 if none is open"),
+    "txnlog_open_transaction_age_seconds_max": _family("Age of the oldest open transaction that is not prepared, or 0"),
     "txnlog_open_transaction_age_seconds": _family(
-        "Age of an open transaction, of the 100 oldest", ("transactional_id",)
+        "Age of an open transaction that is not prepared, of the 100 oldest", _TRANSACTIONAL_ID
+    ),
+    "txnlog_prepared_transaction_age_seconds_max": _family(
+        "Time since the transaction was prepared that waits longest for its coordinator, or 0"
+    ),
+    "txnlog_prepared_transaction_age_seconds": _family(
+        "Time since a transaction was prepared that waits for its coordinator, of the 100 oldest", _TRANSACTIONAL_ID
     ),
     "txnlog_transactional_ids": _family("Number of transactional ids that the store remembers"),
     "txnlog_transactions_total": _family(
         "Transactions that ended since the exporter was started", ("outcome",), "counter"
+    ),
+    "txnlog_transactional_id_transactions_total": _family(
+        "Transactions that ended since an id was known to have aborted one, of the 100 ids that have aborted most",
+        (*_TRANSACTIONAL_ID, "outcome"),
+        "counter",
     ),
     "txnlog_entries_total": _family("Entries that the log has had: the number of the newest one", (), "counter"),
     "txnlog_entries_uncounted_total": _family(
@@ -81,6 +93,7 @@ STORE_FAMILIES: Final[dict[str, Family]] = {
     "txnlog_horizon_entry": _family("Entries below this one may be deleted"),
     "txnlog_last_entry_age_seconds": _family("Time since the newest entry, by its timestamp"),
     "txnlog_last_vacuum_age_seconds": _family("Time since a vacuum last moved the horizon, or noted what it has left"),
+    "txnlog_never_vacuumed_age_seconds": _family("Time since the first entry of a store that no vacuum has worked on"),
     "txnlog_up": _family("1 if the store could be read for this scrape, else 0 with no other figure of it"),
     "txnlog_scrape_duration_seconds": _family("How long reading the store took for this scrape"),
 }

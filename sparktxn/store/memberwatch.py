@@ -48,16 +48,19 @@ class SeenMember(NamedTuple):
     last_seen_ms: int | None
 
 
-def seen_members(log: Log, group_ids: Collection[str] | None = None) -> dict[str, list[SeenMember]]:
+def seen_members(
+    log: Log, group_ids: Collection[str] | None = None, *, members: Iterable[MemberState] | None = None
+) -> dict[str, list[SeenMember]]:
     """Return the members of groups (None: of all), by group id, with those that are overdue. Nothing is written.
 
     It costs a listing or two, and a few requests for members that no object shows alive. Groups without members are
-    left out. Call it again later, from the same process: what it has seen before makes its answers exact.
+    left out. Call it again later, from the same process: what it has seen before makes its answers exact. `members` are
+    those of a state that the caller has just read; None: of the log, which is read if that was over a second ago.
 
     Raises:
         StoreUnavailable, DamagedObject: the state, or the signs of life, could not be read.
     """
-    return _watches.setdefault(log, _MemberWatch()).seen(log, group_ids)
+    return _watches.setdefault(log, _MemberWatch()).seen(log, group_ids, members)
 
 
 def sightings(log: Log) -> Sightings:
@@ -83,11 +86,15 @@ class _MemberWatch:
         self._notes: dict[str, _Note] = {}
         self._entries_ms: dict[int, int] = {}
 
-    def seen(self, log: Log, group_ids: Collection[str] | None) -> dict[str, list[SeenMember]]:
+    def seen(
+        self, log: Log, group_ids: Collection[str] | None, known: Iterable[MemberState] | None
+    ) -> dict[str, list[SeenMember]]:
         """Return the members, as `seen_members`."""
         began_s = log.clock.monotonic_s()
-        log.refresh(max_age_s=_FRESH_S)
-        members = {names.member_sign(one.group_id, one.member_id): one for one in _members(log, group_ids)}
+        if known is None:
+            log.refresh(max_age_s=_FRESH_S)
+            known = _members(log, group_ids)
+        members = {names.member_sign(one.group_id, one.member_id): one for one in known}
         if not members:
             return {}
         signs = _listed_signs(log, {member.group_id for member in members.values()})

@@ -30,8 +30,13 @@ def test_the_figures_are_those_of_the_exporter(console: Console, busy: World, ac
     assert "kafka_consumergroup_lag{" in answer.text
     if accept == "text/plain":
         typed = re.findall(r"^# TYPE (\S+)", answer.text, re.MULTILINE)
-        # A store that no vacuum has worked in has no age of one.
-        assert set(STORE_FAMILIES) - set(typed) == {"txnlog_last_vacuum_age_seconds"}
+        # No vacuum has worked in the store, no member is overdue, and no transaction is prepared or was aborted since.
+        assert set(STORE_FAMILIES) - set(typed) == {
+            "txnlog_last_vacuum_age_seconds",
+            "txnlog_group_overdue_member_age_seconds",
+            "txnlog_prepared_transaction_age_seconds",
+            "txnlog_transactional_id_transactions_total",
+        }
 
 
 def test_prometheus_shows_the_token_as_a_bearer(busy: World) -> None:
