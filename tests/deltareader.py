@@ -75,7 +75,8 @@ class DeltaVersions:
                 if "remove" in action:
                     del files[action["remove"]["path"]]
                 if "add" in action:
-                    assert action["add"]["path"] not in files
+                    # A file may be added again as it is, with other statistics.
+                    assert action["add"]["path"] not in files or not action["add"]["dataChange"]
                     files[action["add"]["path"]] = action["add"]
         return files
 

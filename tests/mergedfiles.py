@@ -10,8 +10,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparktxn.format.fieldnumbers import numbered_columns
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema, with_offsets
+from sparktxn.format.segment import parquet_options
+from sparktxn.tableformats.columnstatistics import statistics_of
 from sparktxn.tableformats.version import TableFile
 from sparktxn.values.fieldtypes import Columns
 
@@ -51,7 +54,9 @@ def merged_file(
     path = f"{PARTITION_COLUMN}={partition}/{name}"
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pylist(whole, schema)
-    pq.write_table(table, folder / path, store_schema=False)
+    options = parquet_options(table, "zstd")
+    with pq.ParquetWriter(folder / path, numbered_columns(schema), **options) as writer:
+        writer.write_table(table)
     times = [milliseconds(row[timestamp]) for row in whole]
     file = TableFile(
         path=path,
@@ -64,5 +69,6 @@ def merged_file(
         timestamp_min_ms=min(times) - 1,
         timestamp_max_ms=max(times) + 1,
         changes_data=changes_data,
+        statistics=statistics_of(pq.read_metadata(folder / path)),
     )
     return file, [row | {PARTITION_COLUMN: partition} for row in table.to_pylist()]

@@ -6,7 +6,9 @@ differs from every number, and to SQL engines it is greater than all of them.
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,16 +16,17 @@ import pyarrow.parquet as pq
 
 from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN
 
-__all__ = ["columns_with_statistics", "paths_without_fractions", "shares_its_path"]
+__all__ = ["Leaf", "columns_with_statistics", "leaves", "paths_without_fractions", "shares_its_path"]
 
 _RECORD_STATISTICS: Final = ["key", "timestamp"]
 _FRACTIONS: Final = ("FLOAT", "DOUBLE")
 
 
 def columns_with_statistics(table: pa.Table) -> list[str]:
-    """Return the columns of a segment whose least and greatest values the footer has.
+    """Return the columns of a segment whose least and greatest values the footer has, as Parquet's paths.
 
-    These are all columns of a typed topic but nested ones, bytes, and those that hold a NaN.
+    These are all columns of a typed topic and fields of its structs, but bytes, and those that hold a NaN. What is in
+    a list or a map has none.
 
     Args:
         table: rows of the segment, in the topic's `stored_schema`, with offsets or without.
@@ -31,13 +34,51 @@ def columns_with_statistics(table: pa.Table) -> list[str]:
     schema = table.schema
     if TIMESTAMP_COLUMN not in schema.names:
         return [*_RECORD_STATISTICS, OFFSET_COLUMN] if OFFSET_COLUMN in schema.names else _RECORD_STATISTICS
-    shared = shares_its_path(schema)
+    paths = Counter(leaf.path for leaf in leaves(schema))
     return [
-        field.name
-        for field in schema
-        if not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or field.name in shared)
-        and not (pa.types.is_floating(field.type) and _holds_nan(table.column(field.name)))
+        leaf.path
+        for leaf in leaves(schema)
+        if leaf.names is not None
+        and not pa.types.is_binary(leaf.type)
+        # Parquet's writer takes paths, so what is said of one of two such columns is said of the other.
+        and paths[leaf.path] == 1
+        and not (pa.types.is_floating(leaf.type) and _holds_nan(_values(table, leaf.names)))
     ]
+
+
+class Leaf(NamedTuple):
+    """A column of a Parquet file: its path there, and the names that lead to it.
+
+    `names` is None for what is in a list or a map.
+    """
+
+    path: str
+    names: tuple[str, ...] | None
+    type: pa.DataType
+
+
+def leaves(schema: pa.Schema) -> Iterator[Leaf]:
+    """Yield the columns that a Parquet file with `schema` has, in their order there."""
+    for field in schema:
+        yield from _leaves(field.type, (field.name,), (field.name,))
+
+
+def _leaves(data_type: pa.DataType, path: tuple[str, ...], names: tuple[str, ...] | None) -> Iterator[Leaf]:
+    if pa.types.is_list(data_type):
+        yield from _leaves(data_type.value_type, (*path, "list", "element"), None)
+    elif pa.types.is_map(data_type):
+        yield from _leaves(data_type.key_type, (*path, "key_value", "key"), None)
+        yield from _leaves(data_type.item_type, (*path, "key_value", "value"), None)
+    elif pa.types.is_struct(data_type):
+        for field in data_type:
+            yield from _leaves(field.type, (*path, field.name), None if names is None else (*names, field.name))
+    else:
+        yield Leaf(".".join(path), names, data_type)
+
+
+def _values(table: pa.Table, names: tuple[str, ...]) -> pa.ChunkedArray:
+    column = table.column(names[0])
+    return pc.struct_field(column, list(names[1:])) if len(names) > 1 else column
 
 
 def shares_its_path(schema: pa.Schema) -> set[str]:

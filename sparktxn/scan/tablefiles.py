@@ -17,6 +17,8 @@ from sparktxn.format import names
 from sparktxn.format.schema import offset_column, stored_schema
 from sparktxn.log.keep.runs import ManifestCache, rewritten_segments_of
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.footers import read_footer
+from sparktxn.tableformats.columnstatistics import statistics_of
 from sparktxn.tableformats.version import TableFile, TableVersion
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import (
@@ -40,6 +42,7 @@ __all__ = [
     "newest_version",
     "version_of",
     "whole_version",
+    "with_statistics",
     "without_offsets",
 ]
 
@@ -55,13 +58,38 @@ def keep_manifest(objects: ObjectStore, folder: str, run: ManifestRef, segments:
 def newest_version(
     objects: ObjectStore, store_id: str, table: TableState, published: Sequence[PublishedPartition]
 ) -> TableVersion:
-    """Return the newest version of a table: it follows from the log.
+    """Return the newest version of a table, without statistics of its files: it follows from the log.
 
     Raises:
         DamagedObject: a manifest is missing or damaged, or a file has rows that are not in the table.
     """
     added, removed = _changed_files(objects, table, published)
     return version_of(store_id, table, added, removed)
+
+
+def with_statistics(objects: ObjectStore, version: TableVersion, *, skip_damaged: bool = False) -> TableVersion:
+    """Return a version whose added files have the statistics of their footers; each is read by one request or two.
+
+    Args:
+        objects: the store.
+        version: as `newest_version` or `whole_version` returns it.
+        skip_damaged: leave a file without statistics that is missing, or whose footer cannot be read.
+
+    Raises:
+        DamagedObject: a file is missing, or its footer cannot be read.
+    """
+    folder = names.topic_folder(version.topic, version.topic_id)
+    added = []
+    for file in version.added:
+        try:
+            footer = read_footer(objects, folder + file.path, file.size_bytes)
+        except DamagedObject:
+            if not skip_damaged:
+                raise
+        else:
+            file = replace(file, statistics=statistics_of(footer))
+        added.append(file)
+    return replace(version, added=tuple(added))
 
 
 def version_of(

@@ -6,24 +6,38 @@ as little as Delta allows. Other engines must not write: a feature of ours, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 from urllib.parse import quote
 
-import msgspec
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema
-from sparktxn.tableformats.deltaactions import Action, Add, CommitInfo, Format, MetaData, Protocol, Remove, encode
+from sparktxn.tableformats.deltaactions import (
+    Action,
+    Add,
+    CommitInfo,
+    Format,
+    MetaData,
+    Protocol,
+    Remove,
+    decode,
+    encode,
+)
 from sparktxn.tableformats.deltacheckpoint import checkpoint, hinted_version, last_checkpoint
 from sparktxn.tableformats.deltaschema import has_local_times, schema_string
+from sparktxn.tableformats.deltastatistics import (
+    BOUNDED,
+    bounded_columns,
+    earlier_statistics_text,
+    statistics_text,
+)
 from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
 
 __all__ = ["LAST_CHECKPOINT", "WRITER_FEATURE", "checkpoint", "checkpoint_name", "commit", "commit_name"]
-__all__ += ["hinted_version", "last_checkpoint"]
+__all__ += ["earlier_commit", "hinted_version", "last_checkpoint"]
 
 _LOG: Final = "_delta_log/"
 
@@ -53,25 +67,6 @@ _CONFIGURATION: Final = {
 }
 """Settings of the table. The first and the last also let readers travel to each version whose files exist."""
 
-_EPOCH: Final = datetime(1970, 1, 1)
-
-
-class _Statistics(Struct, frozen=True, rename="camel"):
-    """What a reader may skip a file by.
-
-    Bounds of timestamps may be wide: no value need be at them. Delta takes bounds for tight where nothing is said. A
-    reader that ignores `tight_bounds` skips files by them, which is sound for wide ones.
-    """
-
-    num_records: int
-    min_values: dict[str, Any]
-    max_values: dict[str, Any]
-    null_count: dict[str, int]
-    tight_bounds: bool
-
-
-_encoder: Final = msgspec.json.Encoder()
-
 
 def commit_name(version: int) -> str:
     """Return the name of a version's commit, below the topic's folder."""
@@ -83,24 +78,63 @@ def checkpoint_name(version: int) -> str:
     return f"{_LOG}{version:020d}.checkpoint.parquet"
 
 
-def commit(version: TableVersion) -> bytes:
-    """Return the commit of a version: what it changes in the table, as lines of JSON."""
-    return encode(_actions(version))
+def commit(version: TableVersion, whole: Callable[[], TableVersion], previous: bytes | None) -> bytes:
+    """Return the commit of a version: what it changes in the table, as lines of JSON.
+
+    The property of columns with bounds becomes shorter where an added file lacks bounds. It begins anew with the
+    schema, and after a version that has none, as an earlier version of this package wrote it. Then all files are added
+    again, since delta-rs finds no rows in those without bounds of a column that the property names.
+
+    Args:
+        version: the version, whose added files have their statistics.
+        whole: returns it as one that has none before it.
+        previous: the commit of the version before; None if there is none.
+
+    Raises:
+        ValueError: the bytes of `previous` are no commit of a topic's table.
+    """
+    before = None if previous is None else _bounded_before(previous)
+    added = version.added
+    if before is None or version.is_new_schema:
+        files = whole().added if version.version else added
+        bounded = bounded_columns(files, version.columns)
+        if previous is not None:
+            paths = {file.path for file in added}
+            again = (replace(file, changes_data=False) for file in files if file.path not in paths)
+            added = tuple(sorted((*added, *again), key=lambda file: file.path))
+    else:
+        own = set(bounded_columns(added, version.columns))
+        bounded = [name for name in before if name in own]
+    return encode(_actions(version, added, bounded, is_new=before is None or bounded != list(before)))
 
 
-def _actions(version: TableVersion) -> Iterator[Action]:
-    yield Action(commit_info=_commit_info(version))
+def earlier_commit(version: TableVersion) -> bytes:
+    """Return the commit of a version as earlier versions of this package wrote it."""
+    return encode(_actions(version, version.added, None))
+
+
+def _bounded_before(previous: bytes) -> tuple[str, ...] | None:
+    for action in decode(previous):
+        if action.commit_info is not UNSET and action.commit_info.txnlog_bounded is not UNSET:
+            return action.commit_info.txnlog_bounded
+    return None
+
+
+def _actions(
+    version: TableVersion, added: Iterable[TableFile], bounded: Sequence[str] | None, *, is_new: bool = False
+) -> Iterator[Action]:
+    info = _commit_info(version)
+    yield Action(commit_info=info if bounded is None else replace(info, txnlog_bounded=tuple(bounded)))
+    schema = table_schema(version.columns)
     if version.is_new_schema:
-        schema = table_schema(version.columns)
         yield Action(protocol=_protocol(schema))
-        yield Action(meta_data=_metadata(version, schema))
+    if version.is_new_schema or is_new:
+        yield Action(meta_data=_metadata(version, schema, bounded))
     for file in version.removed:
         yield Action(remove=_remove(file, version))
-    stored = stored_schema(version.columns)
-    offset = offset_column(stored)
-    timestamp = TIMESTAMP_COLUMN if TIMESTAMP_COLUMN in stored.names else "timestamp"
-    for file in version.added:
-        yield Action(add=_add(file, version, offset, timestamp))
+    text = statistics_text if bounded is not None else earlier_statistics_text
+    for file in added:
+        yield Action(add=_add(file, version, text(file, version.columns)))
 
 
 def _commit_info(version: TableVersion) -> CommitInfo:
@@ -123,14 +157,14 @@ def _protocol(schema: pa.Schema) -> Protocol:
     return Protocol(_READER_VERSION, _WRITER_VERSION_OF_FEATURES, writer_features=(_NOT_NULL, WRITER_FEATURE))
 
 
-def _metadata(version: TableVersion, schema: pa.Schema) -> MetaData:
+def _metadata(version: TableVersion, schema: pa.Schema, bounded: Sequence[str] | None) -> MetaData:
     return MetaData(
         id=version.table_id,
         name=version.topic,
         format=Format("parquet", {}),
         schema_string=schema_string(schema),
         partition_columns=(PARTITION_COLUMN,),
-        configuration=_CONFIGURATION,
+        configuration=_CONFIGURATION if bounded is None else _CONFIGURATION | {BOUNDED: ",".join(bounded)},
     )
 
 
@@ -145,37 +179,17 @@ def _remove(file: TableFile, version: TableVersion) -> Remove:
     )
 
 
-def _add(file: TableFile, version: TableVersion, offset: str, timestamp: str) -> Add:
+def _add(file: TableFile, version: TableVersion, statistics: str) -> Add:
     return Add(
         path=_uri(file.path),
         partition_values={PARTITION_COLUMN: str(file.partition)},
         size=file.size_bytes,
         modification_time=version.timestamp_ms,
         data_change=file.changes_data,
-        stats=_statistics(file, offset, timestamp),
+        stats=statistics,
     )
 
 
 def _uri(path: str) -> str:
     """Return a path as Delta has it, percent-encoded. Spark and delta-rs leave ``=`` as it is."""
     return quote(path, safe="/=")
-
-
-def _statistics(file: TableFile, offset: str, timestamp: str) -> str:
-    statistics = _Statistics(
-        num_records=file.record_count,
-        min_values={offset: file.offset_min} | _bound(timestamp, file.timestamp_min_ms),
-        max_values={offset: file.offset_max} | _bound(timestamp, file.timestamp_max_ms),
-        null_count={offset: 0, timestamp: 0},
-        tight_bounds=False,
-    )
-    return _encoder.encode(statistics).decode()
-
-
-def _bound(timestamp: str, milliseconds: int) -> dict[str, str]:
-    """Return a bound of timestamps; none outside of the years 1 to 9999, which Delta's text does not have."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return {}
-    return {timestamp: moment.isoformat(timespec="milliseconds") + "Z"}

@@ -15,7 +15,10 @@ __all__ = ["Action", "Add", "CommitInfo", "Format", "MetaData", "Protocol", "Rem
 
 
 class CommitInfo(Struct, frozen=True, rename="camel"):
-    """What made a version. No reader needs it; Spark shows the operation and its parameters, which are texts."""
+    """What made a version. No reader needs it; Spark shows the operation and its parameters, which are texts.
+
+    `txnlog_bounded` are the columns that the table's property says have bounds; earlier versions had no such property.
+    """
 
     timestamp: int
     operation: str
@@ -23,6 +26,7 @@ class CommitInfo(Struct, frozen=True, rename="camel"):
     engine_info: str
     txnlog_entry: int
     txnlog_published_entry: int
+    txnlog_bounded: tuple[str, ...] | UnsetType = UNSET
 
 
 class Protocol(Struct, frozen=True, rename="camel"):

@@ -37,7 +37,8 @@ class DeltaFiles:
         """Go on to the version of a commit.
 
         Raises:
-            ValueError: the bytes are no commit, or it adds a file that is there, or removes one that is not.
+            ValueError: the bytes are no commit, or it adds a file that is there as new data, or removes one that is
+                not there.
         """
         actions = decode(commit)
         if encode(actions) != commit:
@@ -49,6 +50,9 @@ class DeltaFiles:
                 if self.files.pop(path, None) is None:
                     raise ValueError(f"it removes {path}, which the version before does not have")
             if action.add is not UNSET:
+                if not action.add.data_change:
+                    # It may be there with other statistics.
+                    self.files.pop(unquote(action.add.path), None)
                 self._add(action.add)
 
     def _add(self, add: Add) -> None:

@@ -1,28 +1,33 @@
 """The columns of a topic's table as Iceberg's metadata has them: types, and the numbers of columns.
 
-Numbers follow from the columns alone. The columns of each table have the first ones, and declared columns have those
-after them, each with its nested fields. So a column that is declared later moves no number.
+The numbers are those that merged files have (`format/fieldnumbers.py`), and that of the partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from sparktxn.format.fieldnumbers import OFFSET_ID, TIMESTAMP_ID, number_of, numbered, numbered_columns
 from sparktxn.tableformats.columntypes import names_of
 from sparktxn.tableformats.version import table_schema
 from sparktxn.values.fieldtypes import Columns
 
-__all__ = ["OFFSET_ID", "PARTITION_ID", "TIMESTAMP_ID", "ambiguous_name", "last_column_id", "name_mapping", "schema_of"]
+__all__ = [
+    "OFFSET_ID",
+    "PARTITION_ID",
+    "TIMESTAMP_ID",
+    "ambiguous_name",
+    "last_column_id",
+    "name_mapping",
+    "schema_of",
+]
 
-TIMESTAMP_ID: Final = 1
-OFFSET_ID: Final = 2
 PARTITION_ID: Final = 3
-_FIRST_DECLARED_ID: Final = 4
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
@@ -33,13 +38,10 @@ def schema_of(columns: Columns | None, schema_id: int) -> dict[str, Any]:
     >>> [(field["id"], field["name"], field["type"]) for field in schema_of((("a", "int8", True),), 0)["fields"]]
     [(4, 'a', 'int'), (1, '_timestamp', 'timestamptz'), (2, '_offset', 'long'), (3, 'kafka_partition', 'int')]
     """
-    *declared, timestamp, offset, partition = table_schema(columns)
-    ids = count(_FIRST_DECLARED_ID)
-    fields = [_field(field, ids) for field in declared]
-    fields.append(_field(timestamp, iter([TIMESTAMP_ID])))
-    fields.append(_field(offset, iter([OFFSET_ID])))
+    *stored, partition = table_schema(columns)
     # No file has it: pyiceberg then gives values of the metadata to a column only if it may be null.
-    fields.append(_field(partition.with_nullable(True), iter([PARTITION_ID])))
+    last = numbered(partition.with_nullable(True), iter([PARTITION_ID]))
+    fields = [_field(field) for field in (*numbered_columns(pa.schema(stored)), last)]
     return {"type": "struct", "schema-id": schema_id, "fields": fields}
 
 
@@ -61,7 +63,7 @@ def last_column_id(schema: Mapping[str, Any]) -> int:
 
 
 def name_mapping(schema: Mapping[str, Any]) -> str:
-    """Return the text that finds columns in files by their names, since the files have no numbers.
+    """Return the text that finds columns by their names in files of earlier versions, which have no numbers.
 
     The partition is in no file: its values come from the metadata.
     """
@@ -69,28 +71,25 @@ def name_mapping(schema: Mapping[str, Any]) -> str:
     return _encoder.encode(_mapping(stored)).decode()
 
 
-def _field(field: pa.Field, ids: Iterator[int]) -> dict[str, Any]:
-    number = next(ids)
-    return {"id": number, "name": field.name, "required": not field.nullable, "type": _type(field.type, ids)}
+def _field(field: pa.Field) -> dict[str, Any]:
+    return {"id": number_of(field), "name": field.name, "required": not field.nullable, "type": _type(field.type)}
 
 
-def _type(data_type: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
+def _type(data_type: pa.DataType) -> str | dict[str, Any]:
     names = names_of(data_type)
     if names is not None:
         return names.iceberg
     if pa.types.is_list(data_type):
-        return {"type": "list", **_nested("element", data_type.value_field, ids)}
+        return {"type": "list", **_nested("element", data_type.value_field)}
     if pa.types.is_map(data_type):
-        key = _nested("key", data_type.key_field, ids)
+        key = _nested("key", data_type.key_field)
         del key["key-required"]  # keys always are
-        return {"type": "map", **key, **_nested("value", data_type.item_field, ids)}
-    fields = [data_type.field(index) for index in range(data_type.num_fields)]
-    return {"type": "struct", "fields": [_field(field, ids) for field in fields]}
+        return {"type": "map", **key, **_nested("value", data_type.item_field)}
+    return {"type": "struct", "fields": [_field(field) for field in data_type]}
 
 
-def _nested(part: str, field: pa.Field, ids: Iterator[int]) -> dict[str, Any]:
-    number = next(ids)
-    return {f"{part}-id": number, f"{part}-required": not field.nullable, part: _type(field.type, ids)}
+def _nested(part: str, field: pa.Field) -> dict[str, Any]:
+    return {f"{part}-id": number_of(field), f"{part}-required": not field.nullable, part: _type(field.type)}
 
 
 def _mapping(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema, with_offsets
+from sparktxn.tableformats.columnstatistics import ColumnStatistics
 from sparktxn.values.fieldtypes import Columns
 
 __all__ = ["TableFile", "TableVersion", "table_schema"]
@@ -21,6 +22,7 @@ class TableFile(Struct, frozen=True, gc=False):
     `path` is below the topic's folder, `kafka_partition=<partition>/<file>`. Its rows have offsets from `offset_min` to
     `offset_max`, both of which exist, and timestamps that are not outside of the other two. `changes_data` is False if
     the version only moves rows: those of an added file were in files that it removes, or the other way round.
+    `statistics` are those of its footer; None where it has not been read, or as earlier versions described files.
     """
 
     path: str
@@ -32,6 +34,7 @@ class TableFile(Struct, frozen=True, gc=False):
     timestamp_min_ms: int
     timestamp_max_ms: int
     changes_data: bool = True
+    statistics: tuple[ColumnStatistics, ...] | None = None
 
 
 class TableVersion(Struct, frozen=True, kw_only=True):

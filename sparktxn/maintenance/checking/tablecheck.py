@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
@@ -15,8 +16,9 @@ from sparktxn.log.log import Log
 from sparktxn.maintenance.checking.segmentcheck import RESTORE, Problem
 from sparktxn.maintenance.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.tablefiles import newest_version, whole_version
+from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
 from sparktxn.tableformats import delta
+from sparktxn.tableformats.deltaactions import Add
 from sparktxn.tableformats.deltafiles import DeltaFiles
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState
@@ -32,6 +34,9 @@ _ANEW: Final = (
 
 _Files = Mapping[str, tuple[int, Any]]
 """Files by path below the topic's folder: their sizes in bytes, and how the format describes them."""
+
+_Canonical = Sequence[tuple[str, Sequence[bytes]]]
+"""Objects by name, each with the bytes that it may have: as this version makes it, and as earlier ones did."""
 
 
 def table_problems(log: Log, topic_ids: Container[int] | None) -> list[Problem]:
@@ -82,13 +87,12 @@ def _problems_of(log: Log, table: TableState, published: Sequence[PublishedParti
     objects, folder = log.objects, names.topic_folder(table.name, table.topic_id)
     sizes = {info.name.removeprefix(folder): info.size_bytes for info in objects.list(folder)}
     newest = newest_version(objects, log.store_id, table, published)
-    whole = whole_version(objects, table, published, newest)
+    whole = with_statistics(objects, whole_version(objects, table, published, newest), skip_damaged=True)
+    known = {file.path: file.statistics for file in whole.added}
+    newest = replace(newest, added=tuple(replace(file, statistics=known[file.path]) for file in newest.added))
     for format_name in table.formats:
         check = _FormatCheck(objects, table, newest, whole, sizes, folder + _FOLDERS[format_name])
-        if format_name == "delta":
-            yield from check.problems(_delta_versions, _delta_objects, _delta_files)
-        else:
-            yield from check.problems(_iceberg_versions, _iceberg_objects, _iceberg_files)
+        yield from check.problems(_DELTA if format_name == "delta" else _ICEBERG)
 
 
 class _Version(NamedTuple):
@@ -107,6 +111,26 @@ class _Broken(Exception):
         self.name = name
         self.reason = reason
         self.is_missing = is_missing
+
+
+class _Format(NamedTuple):
+    """How a format says what its versions have.
+
+    `expected` are the files of the newest version, each as this version of the package describes it and as earlier ones
+    did; without the former if its footer cannot be read.
+    """
+
+    versions: Callable[[_FormatCheck], Iterator[_Version]]
+    canonical: Callable[[_FormatCheck], _Canonical]
+    expected: Callable[[TableVersion], Mapping[str, Sequence[tuple[int, Any]]]]
+    plain: Callable[[Any], Any]
+    """Returns the description of a file without its statistics."""
+
+    def is_right(self, found: tuple[int, Any], known: Sequence[tuple[int, Any]], *, with_statistics: bool) -> bool:
+        """Return whether a file is described as it may be."""
+        if with_statistics and len(known) > 1:
+            return found in known
+        return (found[0], self.plain(found[1])) in [(size, self.plain(each)) for size, each in known]
 
 
 class _FormatCheck:
@@ -130,38 +154,37 @@ class _FormatCheck:
         self._folder = names.topic_folder(table.name, table.topic_id)
         self._fix = _ANEW.format(folder=metadata)
 
-    def problems(
-        self,
-        versions: Callable[[_FormatCheck], Iterator[_Version]],
-        canonical: Callable[[_FormatCheck], Sequence[tuple[str, bytes]]],
-        expected: Callable[[TableVersion], _Files],
-    ) -> Iterator[Problem]:
-        """Yield what is wrong with the versions that a format has, the last one with its `canonical` objects.
-
-        `expected` are the files of the newest version, which older ones describe in the same way.
-        """
-        known, seen = expected(self.whole), set[str]()
+    def problems(self, described: _Format) -> Iterator[Problem]:
+        """Yield what is wrong with the versions that a format has, the last one with its canonical objects."""
+        known = described.expected(self.whole)
+        seen = set[str]()
         try:
-            for version, name, files in versions(self):
+            for version, name, files in described.versions(self):
+                is_newest = version == self.newest.version
                 for path in sorted(files.keys() - seen):
                     yield from self._file_problem(version, path, files[path][0])
-                    if path in known and files[path] != known[path]:
+                for path in sorted(files.keys() if is_newest else files.keys() - seen):
+                    # Statistics are compared in the newest version: those before may have had fewer columns.
+                    if path in known and not described.is_right(files[path], known[path], with_statistics=is_newest):
                         yield Problem(self._folder + name, f"it says of {path} what the log does not", self._fix)
                 seen |= files.keys()
-                if version == self.newest.version:
-                    yield from self._newest_problems(name, files.keys() ^ known.keys(), canonical(self))
+                if is_newest:
+                    yield from self._newest_problems(name, files.keys() ^ known.keys(), described.canonical(self))
         except _Broken as broken:
             yield Problem(self._folder + broken.name, broken.reason, self._fix, broken.is_missing)
 
-    def _newest_problems(
-        self, name: str, wrong: Collection[str], canonical: Sequence[tuple[str, bytes]]
-    ) -> Iterator[Problem]:
+    def _newest_problems(self, name: str, wrong: Collection[str], canonical: _Canonical) -> Iterator[Problem]:
         if wrong:
             reason = f"version {self.newest.version} does not have the files of the log: {len(wrong)} differ, as"
             yield Problem(self._folder + name, f"{reason} {min(wrong)}", self._fix)
-        for object_name, data in canonical:
-            if self.read(object_name) != data:
+        for object_name, expected in canonical:
+            if self.read(object_name) not in expected:
                 yield Problem(self._folder + object_name, "it does not say what the log says", self._fix)
+
+    @property
+    def is_described(self) -> bool:
+        """Whether the footers of all files could be read: what is made from them is known."""
+        return all(file.statistics is not None for file in self.whole.added)
 
     def read(self, name: str) -> bytes:
         """Return an object below the topic's folder.
@@ -221,18 +244,45 @@ def _first_checkpoint(check: _FormatCheck, version: int) -> int:
     return 0 if delta.commit_name(0) in check.sizes else version
 
 
-def _delta_files(whole: TableVersion) -> _Files:
+def _delta_files(whole: TableVersion) -> Mapping[str, Sequence[tuple[int, Any]]]:
+    return _alternatives(whole, (delta.commit(whole, lambda: whole, None), delta.earlier_commit(whole)), _delta_added)
+
+
+def _delta_added(commit: bytes) -> _Files:
     files = DeltaFiles(None)
-    files.apply(delta.commit(whole))
+    files.apply(commit)
     return _added(files)
+
+
+def _alternatives(
+    whole: TableVersion, forms: Sequence[Any], files_of: Callable[[Any], _Files]
+) -> Mapping[str, Sequence[tuple[int, Any]]]:
+    """Return how each file may be described: by the first of the forms only if its footer could be read."""
+    newest, earlier = map(files_of, forms)
+    unknown = {file.path for file in whole.added if file.statistics is None}
+    return {path: (each,) if path in unknown else (newest[path], each) for path, each in earlier.items()}
 
 
 def _added(files: DeltaFiles) -> _Files:
     return {path: (add.size, add) for path, add in files.files.items()}
 
 
-def _delta_objects(check: _FormatCheck) -> Sequence[tuple[str, bytes]]:
-    return [(delta.commit_name(check.newest.version), delta.commit(check.newest))]
+def _delta_objects(check: _FormatCheck) -> _Canonical:
+    """Return the newest commit; none if the one before it, which it was made from, may be gone."""
+    version = check.newest.version
+    before = delta.commit_name(version - 1) if version else ""
+    has_before = before in check.sizes
+    if not check.is_described or (version == check.promised[0] > 0 and not has_before):
+        return []
+    try:
+        commit = delta.commit(check.newest, lambda: check.whole, check.read(before) if has_before else None)
+    except WRONG_METADATA as error:
+        raise _Broken(before, f"it cannot be read: {error}") from error
+    return [(delta.commit_name(version), (commit, delta.earlier_commit(check.newest)))]
+
+
+def _without_statistics(add: Add) -> Add:
+    return replace(add, stats="")
 
 
 def _iceberg_versions(check: _FormatCheck) -> Iterator[_Version]:
@@ -257,13 +307,14 @@ def _described(files: Mapping[str, dict[str, Any]]) -> _Files:
     return {path: (file["file_size_in_bytes"], file) for path, file in files.items()}
 
 
-def _iceberg_files(whole: TableVersion) -> _Files:
+def _iceberg_files(whole: TableVersion) -> Mapping[str, Sequence[tuple[int, Any]]]:
     objects = dict(iceberg().publication(whole, None, dict[str, bytes]().__getitem__))
     metadata = msgspec.json.decode(objects[iceberg().metadata_name(whole.version)])
-    return _described(iceberg().IcebergFiles(metadata, objects.__getitem__).files(whole.version))
+    files = _described(iceberg().IcebergFiles(metadata, objects.__getitem__).files(whole.version))
+    return {path: (each,) for path, each in files.items()}
 
 
-def _iceberg_objects(check: _FormatCheck) -> Sequence[tuple[str, bytes]]:
+def _iceberg_objects(check: _FormatCheck) -> _Canonical:
     """Return the objects of the newest version; none if it is the only one that is promised.
 
     The metadata before it, which it was made from, may be gone then.
@@ -275,6 +326,11 @@ def _iceberg_objects(check: _FormatCheck) -> Sequence[tuple[str, bytes]]:
     if version == check.promised[0] > 0:
         return []
     try:
-        return iceberg_objects(check.objects, check.newest, lambda: check.whole, check.promised[0])
+        found = iceberg_objects(check.objects, check.newest, lambda: check.whole, check.promised[0])
+        return [(name, (data,)) for name, data in found]
     except DamagedObject as damaged:
         raise _Broken(iceberg().metadata_name(version - 1), damaged.reason) from damaged
+
+
+_DELTA: Final = _Format(_delta_versions, _delta_objects, _delta_files, _without_statistics)
+_ICEBERG: Final = _Format(_iceberg_versions, _iceberg_objects, _iceberg_files, lambda file: file)

@@ -7,7 +7,7 @@ left is finished by the next. An object that exists is right: it is put if it is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache
 from typing import Final
 
 from sparktxn.errors import DamagedObject
@@ -15,7 +15,7 @@ from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
 from sparktxn.objectstore.putting import put_until_stored, replace_hint
-from sparktxn.scan.tablefiles import newest_version, whole_version
+from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
 from sparktxn.tableformats import delta
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState
@@ -33,8 +33,12 @@ def write_metadata(log: Log, table: TableState, published: Sequence[PublishedPar
         DamagedObject: an object that it is made from is missing or damaged, or has other bytes than it must have.
         StoreUnavailable: the store did not take an object; another call goes on.
     """
-    version = newest_version(log.objects, log.store_id, table, published)
-    whole = partial(whole_version, log.objects, table, published, version)
+    version = with_statistics(log.objects, newest_version(log.objects, log.store_id, table, published))
+
+    @cache
+    def whole() -> TableVersion:
+        return with_statistics(log.objects, whole_version(log.objects, table, published, version))
+
     if "delta" in table.formats:
         _Delta(log, version).write(whole, table.kept[0].version)
     if "iceberg" in table.formats:
@@ -56,9 +60,10 @@ class _Folder:
     def _read(self, name: str) -> bytes:
         return tableobjects.metadata_object(self._log.objects, self._folder + name)
 
-    def _put(self, name: str, data: bytes, *, is_canonical: bool = True) -> None:
+    def _put(self, name: str, data: bytes, *, is_canonical: bool = True, earlier: bytes | None = None) -> None:
+        """Put an object that is absent; one that is there is the same, or `earlier`, as earlier versions made it."""
         stored = put_until_stored(self._log.objects, self._folder + name, data, self._log.clock)
-        if is_canonical and stored != data:
+        if is_canonical and stored not in (data, earlier):
             raise DamagedObject(
                 self._folder + name, f"it is not version {self._version.version} of the table as the log has it"
             )
@@ -74,22 +79,30 @@ class _Delta(_Folder):
         this table yet, or it was in the store that this one is a copy of.
         """
         number = self._version.version
-        commit = delta.commit(self._version)
+        previous = self._get(delta.commit_name(number - 1)) if number else None
+        commit = self._commit(whole, previous)
         newest = 0
-        if number and self._get(delta.commit_name(number - 1)) is None:
-            self._checkpoint(number, None, [delta.commit(whole())])
+        if number and previous is None:
+            self._checkpoint(number, None, [delta.commit(whole(), whole, None)])
             newest = number
         elif first and self._get(delta.checkpoint_name(first)) is not None:
             newest = first
         elif first and (known := commit if first == number else self._get(delta.commit_name(first))) is not None:
             self._checkpoint_after(first, known)
             newest = first
-        self._put(delta.commit_name(number), commit)
+        self._put(delta.commit_name(number), commit, earlier=delta.earlier_commit(self._version))
         if number and number % _CHECKPOINT_VERSIONS == 0:
             self._checkpoint_after(number, commit)
             newest = number
         if newest:
             self._hint(newest)
+
+    def _commit(self, whole: Callable[[], TableVersion], previous: bytes | None) -> bytes:
+        try:
+            return delta.commit(self._version, whole, previous)
+        except tableobjects.WRONG_METADATA as error:
+            name = self._folder + delta.commit_name(self._version.version - 1)
+            raise DamagedObject(name, f"the next commit cannot be made from it: {error}") from error
 
     def _checkpoint_after(self, number: int, commit: bytes) -> None:
         """Write the checkpoint of a version, from the newest one below it and the commits since."""

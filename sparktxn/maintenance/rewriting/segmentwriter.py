@@ -9,8 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparktxn.format.fieldnumbers import numbered_columns
 from sparktxn.format.segment import parquet_options
-from sparktxn.format.statistics import columns_with_statistics
+from sparktxn.format.statistics import columns_with_statistics, leaves
 from sparktxn.process.background import Background
 from sparktxn.values.hiddennulls import without_hidden_nulls
 
@@ -22,6 +23,8 @@ _ROW_GROUP_ROWS: Final = 1_048_576
 
 class SegmentWriter:
     """A Parquet segment that grows by tables with the columns of `with_offsets`, for the topic's stored schema.
+
+    Its columns have the numbers that an Iceberg table has for them, whether the topic is one by now or not.
 
     Args:
         compression: topic setting ``compression.type``.
@@ -86,20 +89,24 @@ class SegmentWriter:
         rows = without_hidden_nulls(pa.concat_tables(tables).combine_chunks())
         if self._writer is None:
             self._options = parquet_options(rows, self._compression)
-            self._writer = pq.ParquetWriter(self._sink, rows.schema, **self._options)
+            self._writer = self._writer_of(rows.schema)
         elif not set(self._options["write_statistics"]).issubset(columns_with_statistics(rows)):
             self._writer = self._without_statistics_of_fractions(rows.schema, self._closed(self._writer))
         self._writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+
+    def _writer_of(self, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(self._sink, numbered_columns(schema), **self._options)
 
     def _without_statistics_of_fractions(self, schema: pa.Schema, written: bytes) -> pq.ParquetWriter:
         """Begin again with the row groups that are `written`: a column has its first NaN after them.
 
         No column of fractions has statistics then, so a file begins again once at most.
         """
-        kept = [name for name in self._options["write_statistics"] if not pa.types.is_floating(schema.field(name).type)]
+        fractions = {leaf.path for leaf in leaves(schema) if pa.types.is_floating(leaf.type)}
+        kept = [path for path in self._options["write_statistics"] if path not in fractions]
         self._options["write_statistics"] = kept
         self._sink = pa.BufferOutputStream()
-        writer = pq.ParquetWriter(self._sink, schema, **self._options)
+        writer = self._writer_of(schema)
         with pq.ParquetFile(pa.BufferReader(written)) as file:
             for group in range(file.num_row_groups):
                 writer.write_table(file.read_row_group(group).cast(schema), row_group_size=_ROW_GROUP_ROWS)

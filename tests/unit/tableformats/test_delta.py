@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
+from msgspec.structs import replace
 
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import offset_column, stored_schema
 from sparktxn.tableformats import delta
+from sparktxn.tableformats.columnstatistics import ColumnStatistics
 from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
 from sparktxn.values.fieldtypes import Columns
 from tests.everytype import EVERY_TYPE, FULL_ROW
@@ -72,6 +74,7 @@ class Topic:
     folder: Path
     columns: Columns | None = None
     commits: list[bytes] = field(default_factory=list)
+    _files: dict[str, TableFile] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _ends: dict[int, int] = field(default_factory=dict)
 
@@ -93,10 +96,16 @@ class Topic:
         """Write the commit of the next version."""
         removed = tuple(removed)
         for each in removed:
-            del self._rows[each.path]
+            del self._rows[each.path], self._files[each.path]
+        self._files |= {file.path: file for file in added}
         version = _version(len(self.commits), columns=self.columns, added=added, removed=removed, **changes)
-        self.commits.append(delta.commit(version))
+        previous = self.commits[-1] if self.commits else None
+        self.commits.append(delta.commit(version, lambda: self.whole(version), previous))
         self.write(delta.commit_name(version.version), self.commits[-1])
+
+    def whole(self, version: TableVersion) -> TableVersion:
+        files = tuple(file for _, file in sorted(self._files.items()))
+        return replace(version, is_new_schema=True, added=files, removed=())
 
     def checkpoint(self, previous: bytes | None = None, *, first: int = 0) -> bytes:
         """Write the checkpoint of the newest version from the commits from `first` on, and return it."""
@@ -311,10 +320,11 @@ def test_a_checkpoint_may_begin_with_all_files_of_a_later_version(tmp_path):
     """Its predecessors have no commits: the table was no Delta table then."""
     topic = Topic(tmp_path)
     files = [topic.file(0, _records(b"a")), topic.file(1, _records(b"b"))]
-    whole = delta.commit(_version(7, is_new_schema=True, added=tuple(files)))
+    version = _version(7, is_new_schema=True, added=tuple(files))
+    whole = delta.commit(version, lambda: version, None)
     checkpoint = delta.checkpoint(None, [whole])
     topic.write(delta.checkpoint_name(7), checkpoint)
-    topic.write(delta.commit_name(7), delta.commit(_version(7, added=(files[1],))))
+    topic.write(delta.commit_name(7), delta.commit(_version(7, added=(files[1],)), lambda: version, None))
     topic.write(delta.LAST_CHECKPOINT, delta.last_checkpoint(7, checkpoint))
     assert _by_delta_rs(topic) == _by_polars(topic) == topic.rows
 
@@ -322,7 +332,7 @@ def test_a_checkpoint_may_begin_with_all_files_of_a_later_version(tmp_path):
 @pytest.mark.parametrize("previous", [b"", b"PAR1", b"x" * 100])
 def test_a_damaged_checkpoint_is_refused(previous):
     with pytest.raises(ValueError, match="cannot be decoded"):
-        delta.checkpoint(previous, [delta.commit(_version())])
+        delta.checkpoint(previous, [_commit(_version())])
 
 
 def test_a_flipped_bit_of_a_checkpoint_changes_no_file(tmp_path):
@@ -342,7 +352,15 @@ def test_a_flipped_bit_of_a_checkpoint_changes_no_file(tmp_path):
     assert found, "no page was read"
 
 
-@pytest.mark.parametrize("commits", [[], [delta.commit(_version(1))]])
+def _commit(version: TableVersion, *before: TableFile) -> bytes:
+    """The commit of a version after one that has the files of `before`."""
+    previous = _version(version.version - 1, columns=version.columns, added=before, is_new_schema=True)
+    first = delta.commit(previous, lambda: previous, None) if version.version else None
+    whole = replace(version, added=(*before, *version.added), is_new_schema=True)
+    return delta.commit(version, lambda: whole, first)
+
+
+@pytest.mark.parametrize("commits", [[], [_commit(_version(1))]])
 def test_a_checkpoint_needs_the_metadata_of_its_table(commits):
     with pytest.raises(ValueError, match="do not begin with the metadata"):
         delta.checkpoint(None, commits)
@@ -358,7 +376,7 @@ def _content(checkpoint: bytes) -> pa.Table:
 
 
 def _actions(version: TableVersion) -> dict[str, list[dict[str, Any]]]:
-    return _actions_of(delta.commit(version))
+    return _actions_of(_commit(version))
 
 
 def _actions_of(commit: bytes) -> dict[str, list[dict[str, Any]]]:
@@ -402,23 +420,6 @@ def test_delta_rs_reads_only_the_files_that_may_have_rows(tmp_path):
     for condition in ('"offset" >= 3', f"\"timestamp\" >= '{late.isoformat()}'"):
         assert sorted(_rows(DeltaTable(tmp_path), condition).to_pylist(), key=_place) == topic.rows[3:]
     assert polars.scan_delta(str(tmp_path)).filter(polars.col("offset") >= 3).collect().height == 2
-
-
-@pytest.mark.parametrize("milliseconds", [-(2**63), 2**63 - 1, 253_402_300_800_000, -62_135_596_800_001])
-def test_times_that_have_no_text_in_delta_are_no_bounds(milliseconds):
-    file = _file(timestamp_min_ms=milliseconds, timestamp_max_ms=milliseconds)
-    (add,) = _actions(_version(added=(file,)))["add"]
-    statistics = json.loads(add["stats"])
-    assert statistics["minValues"] == {"offset": 5}
-    assert statistics["maxValues"] == {"offset": 9}
-
-
-def test_bounds_of_times_are_instants_to_the_millisecond():
-    file = _file(timestamp_min_ms=-62_135_596_800_000, timestamp_max_ms=253_402_300_799_999)
-    (add,) = _actions(_version(added=(file,)))["add"]
-    statistics = json.loads(add["stats"])
-    assert statistics["minValues"]["timestamp"] == "0001-01-01T00:00:00.000Z"
-    assert statistics["maxValues"]["timestamp"] == "9999-12-31T23:59:59.999Z"
 
 
 def test_a_file_that_only_moves_rows_changes_no_data():
@@ -473,7 +474,7 @@ def test_what_delta_rs_may_do_without_a_commit_deletes_no_commit(tmp_path):
     assert _by_delta_rs(topic) == topic.rows
 
 
-GOLDEN = (
+EARLIER = (
     b'{"commitInfo":{"timestamp":1772323201000,"operation":"PUBLISH","operationParameters":{"entry":"17",'
     b'"publishedEntry":"19"},"engineInfo":"txnlog","txnlogEntry":17,"txnlogPublishedEntry":19}}\n'
     b'{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["invariants","txnlogTopic"]}}\n'
@@ -500,7 +501,23 @@ def test_the_bytes_of_a_commit_are_these():
     removed = _file("kafka_partition=2/c.parquet", partition=2, size_bytes=77)
     columns: Columns = (("größe", "decimal128(9, 2)", True),)
     version = _version(1, columns=columns, is_new_schema=True, added=(_file(),), removed=(removed,))
-    assert delta.commit(version) == GOLDEN
+    assert delta.earlier_commit(version) == EARLIER
+    times = ColumnStatistics(("_timestamp",), pa.timestamp("ms", "UTC"), 3, 0, 0, 1, 60)
+    sizes = ColumnStatistics(("größe",), pa.decimal128(9, 2), 3, 1, -105, 20, 60)
+    version = replace(version, added=(_file(statistics=(sizes, times)),))
+    assert delta.commit(version, lambda: version, EARLIER) == (
+        EARLIER.replace(
+            b'dEntry":19}}', b'dEntry":19,"txnlogBounded":["_offset","_timestamp","`gr\xc3\xb6\xc3\x9fe`"]}}'
+        )
+        .replace(
+            b'36500 days"}}}',
+            b'36500 days","delta.dataSkippingStatsColumns":"_offset,_timestamp,`gr\xc3\xb6\xc3\x9fe`"}}}',
+        )
+        .replace(b'.000Z\\"}', b'.000Z\\",\\"gr\xc3\xb6\xc3\x9fe\\":-1.05}')
+        .replace(b'.001Z\\"}', b'.001Z\\",\\"gr\xc3\xb6\xc3\x9fe\\":0.20}')
+        .replace(b'_timestamp\\":0}', b'_timestamp\\":0,\\"gr\xc3\xb6\xc3\x9fe\\":1}')
+        .replace(b'Bounds\\":false', b'Bounds\\":true')
+    )
 
 
 def test_names_sort_as_versions_do():
