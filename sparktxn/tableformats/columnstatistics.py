@@ -1,7 +1,7 @@
 """What a file's footer says of its columns, of which each table format makes the bounds that it has. Pure.
 
-Bounds are kept as Parquet stores values, since Python's times do not reach as far: days of dates, ticks of times in
-the column's unit, bytes of text, and a decimal's digits as one integer.
+Bounds are kept as Parquet stores values, since Python's times do not reach as far. A date is a number of days, and a
+time a number in the column's unit. Text is bytes. A decimal is its digits as an integer.
 """
 
 from __future__ import annotations

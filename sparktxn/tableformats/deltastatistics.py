@@ -246,8 +246,8 @@ def _texts(low: bytes, high: bytes, _: pa.DataType) -> _Bounds | None:
 def _cut_above(text: str) -> str:
     """Return a text that is cut, or the whole one, and not less than it.
 
-    The character behind the cut is the last one of Unicode, so nothing that begins with the same characters is greater
-    but what goes on with that character: of these as many are kept as there are.
+    The last character of Unicode follows the cut. Only a text with that character at this place could be greater, so
+    all that stand there are kept, too.
     """
     if len(text) <= _TEXT_MAX:
         return text

@@ -1,4 +1,4 @@
-"""Versions of tables tell engines the bounds of their columns: delta-rs finds by conditions what the topic has."""
+"""Versions of tables have bounds of columns, by which delta-rs skips files: it finds what the topic has."""
 
 from __future__ import annotations
 

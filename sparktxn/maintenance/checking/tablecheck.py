@@ -116,8 +116,8 @@ class _Broken(Exception):
 class _Format(NamedTuple):
     """How a format says what its versions have.
 
-    `expected` are the files of the newest version, each as this version of the package describes it and as earlier ones
-    did; without the former if its footer cannot be read.
+    `expected` has the files of the newest version, each as this version of the package describes it and as earlier ones
+    did. A file whose footer cannot be read has the second description alone.
     """
 
     versions: Callable[[_FormatCheck], Iterator[_Version]]

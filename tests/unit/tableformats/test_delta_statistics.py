@@ -187,7 +187,7 @@ def test_columns_beyond_the_first_ones_have_no_bounds():
 
 
 def test_names_that_are_paths_of_others_have_no_bounds():
-    """Parquet's writer cannot tell one from the other: bounds of one would be written for both."""
+    """Parquet's writer takes one path for both: bounds of one would be written for the other."""
     columns: Columns = (("a.b", "double", True), ("a", "struct<b: double>", True), ("c`d", "int64", True))
     file = written(columns, [{"a.b": math.nan, "a": {"b": 1.0}, "c`d": 1}])
     assert bounded_columns([file], columns) == [*OWN, "`c``d`"]
