@@ -118,7 +118,7 @@ class ClassicGroups:
         unread = [place for place in places_of(state.revoking) if place not in member.owned]
         if unread or generation < state.member_epoch:
             raise CommandRefused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} has changed since: join again")
-        member.note_answered(generation, frozenset(places_of(state.assigned)))
+        member.note_answered(generation, frozenset(state.assigned))
         names = self._log.topic_names()
         return frozenset(
             (names[topic_id], number) for topic_id, number in places_of(state.assigned) if topic_id in names
@@ -140,7 +140,7 @@ class ClassicGroups:
         state, member = self._member(group_id, member_id, instance_id, generation)
         if member.generation == generation and member.answered is None:
             return  # It has joined, and will ask what it is to read.
-        holds = frozenset(places_of(state.assigned))
+        holds = frozenset(state.assigned)
         if member.generation != generation and self._is_certain(state, generation):
             member.note_answered(generation, holds)
         if state.revoking or member.generation != generation or member.answered != holds:

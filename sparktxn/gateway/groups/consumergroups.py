@@ -62,7 +62,8 @@ class ConsumerGroups:
 
         Raises:
             CommandRefused: INVALID_REQUEST, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
-                FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED.
+                FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED;
+                NOT_COORDINATOR: the member is to say what it owns, which its next heartbeat then does.
             StoreError: call again.
         """
         if not given.group_id:
@@ -129,10 +130,9 @@ class ConsumerGroups:
     def _changes(self, given: MemberHeartbeat, state: MemberState, member: Member) -> list[Command]:
         names = (self._log.ids.token(), state.group_id, state.member_id, state.member_epoch)
         commands: list[Command] = []
-        if given.owned is not None:
-            released = tuple(place for place in places_of(state.revoking) if place not in given.owned)
-            if released:
-                commands.append(ReleasePartitions(*names, state.changed_entry, released))
+        released = tuple(place for place in places_of(state.revoking) if not _reads(given, state, place))
+        if released:
+            commands.append(ReleasePartitions(*names, state.changed_entry, released))
         if given.topics is not None:
             member.topics = given.topics
         if given.topics is not None or member.pattern:
@@ -152,9 +152,45 @@ class ConsumerGroups:
         return tuple(sorted(found | set(topics)))
 
     def _answered(self, given: MemberHeartbeat, member: Member) -> HeartbeatAnswer:
+        """Return the answer by the newest state, with what the member is to read unless it knows that already.
+
+        This gateway may not be the one that answered last, so a partition counts as known with the epoch since which
+        the member holds it. A member that reads nothing new does not acknowledge what it is to give back. So one that
+        may not have learnt of it is asked, once for each change, to say what it owns.
+        """
         state = self._state(given)
-        holds = frozenset(places_of(state.assigned))
-        is_whole = given.owned is not None and given.topics is not None
-        is_new = is_whole or given.epoch == _JOINS or member.answered != holds
+        known = member.answered or frozenset()
+        if given.owned is not None or known.issuperset(state.revoking):
+            member.settled_entry = state.changed_entry
+        elif member.settled_entry != state.changed_entry:
+            member.settled_entry = state.changed_entry
+            raise CommandRefused(
+                ErrorCode.NOT_COORDINATOR, f"member {given.member_id!r} is to say what it owns: its group has changed"
+            )
+        holds = frozenset(state.assigned)
+        is_new = (
+            bool(state.revoking)
+            or given.epoch < state.member_epoch
+            or known != holds
+            or (given.owned is not None and (_is_whole(given) or given.owned != frozenset(places_of(holds))))
+        )
         member.note_answered(state.member_epoch, holds)
-        return HeartbeatAnswer(state.member_id, state.member_epoch, holds if is_new else None)
+        return HeartbeatAnswer(state.member_id, state.member_epoch, frozenset(places_of(holds)) if is_new else None)
+
+
+def _is_whole(given: MemberHeartbeat) -> bool:
+    """Return whether a member says everything of itself, as it does after an answer that it did not get."""
+    return given.owned is not None and (given.topics is not None or given.pattern is not None)
+
+
+def _reads(given: MemberHeartbeat, state: MemberState, place: TopicIdPartition) -> bool:
+    """Return whether a member may read a partition that it is to give back.
+
+    It does not if it says so. It cannot if it names an epoch below the one since which it holds the partition:
+    no answer that it has taken has that partition. The log gives a leaver's partitions away at once, and may take them
+    back for a joiner before the member's next heartbeat.
+    """
+    if given.owned is not None:
+        return place in given.owned
+    since_epoch = next(held.since_epoch for held in state.revoking if (held.topic_id, held.partition) == place)
+    return since_epoch <= given.epoch

@@ -13,7 +13,7 @@ from sparktxn.consumer.pulse import Life, pulse_of
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import MemberState
+from sparktxn.values.structs import HeldPartition, MemberState
 
 __all__ = ["Member", "Members"]
 
@@ -29,25 +29,26 @@ class Member:
 
     `generation` is the newest one that it knows. `answered` is what it was given to read in it: None in between, while
     it reads what it has `owned` as it joined. `topics` and `pattern` are what a member of the newer protocol subscribes
-    to.
+    to. `settled_entry` is the newest `changed_entry` of its state of which it has learnt, or was asked about.
     """
 
-    __slots__ = ("answered", "generation", "life", "owned", "pattern", "protocol", "topics")
+    __slots__ = ("answered", "generation", "life", "owned", "pattern", "protocol", "settled_entry", "topics")
 
     def __init__(self, life: Life) -> None:
         self.life = life
         self.generation = -1
         self.protocol: str | None = None
-        self.answered: frozenset[TopicIdPartition] | None = None
+        self.answered: frozenset[HeldPartition] | None = None
         self.owned: frozenset[TopicIdPartition] = frozenset()
         self.topics: tuple[str, ...] = ()
         self.pattern = ""
+        self.settled_entry = 0
 
     def note_joined(self, generation: int, protocol: str, owned: frozenset[TopicIdPartition]) -> None:
         """Note the answer to a join: the member will ask what it is to read."""
         self.generation, self.protocol, self.answered, self.owned = generation, protocol, None, owned
 
-    def note_answered(self, generation: int, partitions: frozenset[TopicIdPartition]) -> None:
+    def note_answered(self, generation: int, partitions: frozenset[HeldPartition]) -> None:
         """Note what the member is given to read."""
         self.generation, self.answered = generation, partitions
 
