@@ -17,6 +17,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.config.properties import read_properties
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.values import arguments
 
 __all__ = ["Address", "find_address", "is_same_kind", "profiles", "profiles_file", "settings_of", "split_option"]
 
@@ -45,6 +46,10 @@ def find_address(
     Raises:
         WrongUsage: no address is given, an option or a file is malformed, or there is no such profile.
     """
+    if store is not None and not store.strip():
+        raise WrongUsage(
+            f"--store is {store!r}: expected an address; leave it out for that of the environment or profile"
+        )
     settings = StoreOptions()
     from_environment = environment.get(STORE_VARIABLE)
     named = profile or (None if store or from_environment else environment.get(PROFILE_VARIABLE))
@@ -102,8 +107,8 @@ def settings_of(given: Sequence[str] | None) -> dict[str, str]:
 
 def profiles_file(environment: Mapping[str, str]) -> Path:
     """Return where profiles are: ``txnlog/profiles.toml`` in the user's folder of settings."""
-    folder = environment.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else Path("~/.config").expanduser()) / "txnlog" / "profiles.toml"
+    folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(arguments.path("XDG_CONFIG_HOME", folder)) / "txnlog" / "profiles.toml"
 
 
 def profiles(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Given(Struct, frozen=True, kw_only=True):
     def joined(self, later: Given) -> Given:
         """Return these options with those of `later`, which were given after the verb's name."""
         return Given(
-            store=later.store or self.store,
+            store=self.store if later.store is None else later.store,
             option=(*self.option, *later.option),
             config=(*self.config, *later.config),
             profile=later.profile or self.profile,

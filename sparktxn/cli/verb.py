@@ -29,6 +29,7 @@ from sparktxn.cli.guesses import print_version
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 from sparktxn.config.settings import Setting
 from sparktxn.config.values import MILLISECONDS
+from sparktxn.values import arguments
 
 __all__ = [
     "EXAMPLES",
@@ -208,6 +209,7 @@ def verb(
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
         def command(context: typer.Context, **given: Any) -> None:
+            given = {name: _with_home(name, value) for name, value in given.items()}
             after = _shared(**{one.name: given.pop(one.name) for one in _SHARED_PARAMETERS})
             before = context.find_root().obj or Given()
             with Session(before.joined(after)) as session:
@@ -224,6 +226,13 @@ def verb(
         return function
 
     return add
+
+
+def _with_home(name: str, value: Any) -> Any:
+    """Return the value of an option; paths with ``~`` as a shell would have given them: it leaves ``--file=~/x``."""
+    if isinstance(value, list):
+        return [_with_home(name, one) for one in value]
+    return Path(arguments.path(f"--{name.replace('_', '-')}", value)) if isinstance(value, Path) else value
 
 
 def _help(function: Callable[..., None]) -> str:

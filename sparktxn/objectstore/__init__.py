@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
@@ -40,6 +40,12 @@ def open_store(
     try:
         from sparktxn.objectstore.remote import RemoteStore
     except ImportError as error:
+        if address.scheme not in EXTRAS:
+            known = ", ".join(f"{scheme}://" for scheme in (FILE, MEMORY, *EXTRAS))
+            nearest = did_you_mean(address.scheme, EXTRAS)
+            raise ConfigurationError(
+                f"store URI scheme {address.scheme!r} is unknown: expected one of {known}, or a path{nearest}"
+            ) from None
         raise ConfigurationError(
             f"a {address.scheme}:// store needs a package that is not installed ({error}): "
             f"pip install 'sparktxn[{EXTRAS.get(address.scheme, 's3')}]'"

@@ -31,6 +31,7 @@ from sparktxn.objectstore.contract import (
     checked_prefix,
 )
 from sparktxn.objectstore.durable import DISK
+from sparktxn.objectstore.uri import FILE, StoreUri
 from sparktxn.process.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 
 _HAS_FLOCK: Final[bool] = os.name == "posix"
@@ -62,7 +63,7 @@ class LocalStore:
     probe_is_cheap = True
 
     def __init__(self, root: str, *, fsync: bool) -> None:
-        self.uri = root
+        self.uri = str(StoreUri(FILE, root))
         self._base = root.rstrip("/") + "/"
         self._fsync = fsync
         self._temporary = f".{RandomIds().token()}-"

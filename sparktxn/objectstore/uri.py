@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from sparktxn.errors import ConfigurationError
+from sparktxn.values import arguments
 
 __all__ = [
     "EXTRAS",
@@ -28,6 +31,12 @@ EXTRAS: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)", re.DOTALL)
 _LOCATION = re.compile(r"[^/\\?#@%\s]+(?:/[^/\\?#@%\s]+)*")
 _SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs"}
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_QUOTES = re.compile("[\"`\u201c\u201d\u201e\u00ab\u00bb]|(?:^|/)['\u2018\u2019]|['\u2018\u2019](?:/|$)")
+_VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}/]*\}?|\([^)/]*\)?)", re.ASCII)
+_WINDOWS_VARIABLE = re.compile(r"%[A-Za-z_][\w()]*%", re.ASCII)
+_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _BROKER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 
 
@@ -44,12 +53,17 @@ class StoreUri(NamedTuple):
     location: str
 
     def __str__(self) -> str:
-        """Return the one spelling of the address: the same for all that mean the same."""
-        return self.location if self.scheme == FILE else f"{self.scheme}://{self.location}"
+        """Return the one spelling of the address, which parses to it again: the same for all that mean the same."""
+        if self.scheme != FILE:
+            return f"{self.scheme}://{self.location}"
+        return self.location if _mistake(self.location) is None else f"file://{quote(self.location)}"
 
 
 def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
     """Take an address apart: a path, ``file://``, ``memory://name`` or ``scheme://bucket/prefix``.
+
+    What a shell, a file of settings or another system would have made something else of is refused: quotes, variables,
+    drives. A folder that is really called so is given as ``file://``, with escapes for these characters.
 
     Raises:
         ConfigurationError: the address is empty or holds what an address must not (user, password, query, ``..``).
@@ -64,11 +78,41 @@ def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
             f"store URI {text!r} is the address of a broker: there are none here; write the address of a store, "
             "such as /data/log or s3://bucket/prefix (python -m sparktxn.compat runs programs with brokers' addresses)"
         )
+    if mistake := _mistake(text):
+        # There may be a password in what only looks like a path.
+        shown = "the store URI" if set("@?") & set(text) or "://" in text else f"store URI {text!r}"
+        raise ConfigurationError(
+            f"{shown} {mistake}: expected a path such as /data/log, or scheme://bucket/prefix, written as it is; a "
+            "folder that is really called so is given as file:///… with escapes such as %24 for $"
+        )
     match = _SCHEME.fullmatch(text)
     if match is None:
-        return StoreUri(FILE, os.path.abspath(text))
+        return StoreUri(FILE, os.path.abspath(arguments.path("store URI", text)))
     scheme = _SCHEME_ALIASES.get(match[1].lower(), match[1].lower())
     return StoreUri(scheme, _file_path(text, match[2]) if scheme == FILE else _bucket_path(scheme, match[2]))
+
+
+def _mistake(text: str) -> str | None:
+    """Return what in an address belongs to a shell, a file of settings or another system; None if nothing does."""
+    if text != text.strip() or text.startswith(_BYTE_ORDER_MARK):
+        return "begins or ends with white space"
+    if any(unicodedata.category(one) in ("Cc", "Zl", "Zp") for one in text):
+        return "holds a control character, such as the end of a line"
+    if _QUOTES.search(text):
+        return "holds a quote"
+    has_scheme = _SCHEME.fullmatch(text) is not None
+    # In an address with a scheme these are escapes.
+    if variable := _VARIABLE.search(text) or (None if has_scheme else _WINDOWS_VARIABLE.search(text)):
+        return f"holds {variable[0]!r}, a variable of a shell, which is not replaced here"
+    is_windows = os.name == "nt"
+    if "\\" in text and not is_windows:
+        return "holds a backslash, as paths of Windows do"
+    start = _START.match(text)
+    if start is None or has_scheme or (is_windows and len(start[1]) == 1):
+        return None
+    if len(start[1]) == 1:
+        return f"begins with {start[0]!r}, a drive of Windows"
+    return f"begins with {start[0]!r}, which is a scheme only as {start[0]}//…, and a folder only as ./{start[0]}…"
 
 
 def _file_path(text: str, rest: str) -> str:
@@ -76,12 +120,21 @@ def _file_path(text: str, rest: str) -> str:
     path = "/" + rest
     if rest.startswith("/"):
         host, _, below = rest[1:].partition("/")
+        if host.startswith("~"):
+            raise ConfigurationError(f"store URI {text!r} names no host: write {host}/{below} without file://")
         if host not in ("", "localhost"):
             raise ConfigurationError(f"store URI {text!r} names the host {host!r}: expected file:///path")
         path = "/" + below
-    if "%" in path:
-        raise ConfigurationError(f"store URI {text!r} holds a '%', which some read as an escape: give the plain path")
-    return os.path.abspath(path)
+    try:
+        plain = unquote(path, errors="strict") if not _NO_ESCAPE.search(path) else "\0"
+    except UnicodeDecodeError:
+        plain = "\0"
+    if "\0" in plain:
+        raise ConfigurationError(
+            f"store URI {text!r} holds a '%' that is no escape of a character: expected %25 for a '%' itself, or the "
+            "plain path without file://"
+        )
+    return os.path.abspath(plain)
 
 
 def _bucket_path(scheme: str, rest: str) -> str:

@@ -187,7 +187,7 @@ def read_object(uri: str, name: str, options: Mapping[str, Any] | None = None) -
         ConfigurationError: the URI or the name is wrong, or no object has the name.
         StoreUnavailable: the object store did not answer.
     """
-    address = parse_uri(arguments.text("uri", uri))
+    address = parse_uri(arguments.path("uri", uri))
     options = arguments.mapping("options", options)
     try:
         name = checked_object_name(arguments.text("name", name))

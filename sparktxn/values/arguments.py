@@ -149,11 +149,15 @@ def text(name: str, value: object, *, secret: bool = False) -> str:
 
 
 def path(name: str, value: object) -> str:
-    """Return a path, or an address, as a plain str.
+    """Return a path, or an address, as a plain str; ``~`` and ``~user`` at its start are folders of users.
+
+    Every path that a user gives passes through here: shells expand ``~`` in some places only, and settings, profiles
+    and services never.
 
     Raises:
         TypeError: `value` is neither a str nor a path.
-        ConfigurationError: it has halves of surrogate pairs, or NUL, which no file system takes.
+        ConfigurationError: it has halves of surrogate pairs, or NUL, which no file system takes, or names a user
+            without a folder.
     """
     if not isinstance(value, str | os.PathLike):
         raise _wrong_type(name, value, "a str or a path")
@@ -162,7 +166,16 @@ def path(name: str, value: object) -> str:
         raise ConfigurationError(
             f"{name} has NUL at position {plain.index(chr(0))} of {described(plain)}: no path has it"
         )
-    return plain
+    if not plain.startswith("~"):
+        return plain
+    expanded = os.path.expanduser(plain)
+    if not os.path.isabs(expanded):
+        user = plain.partition("/")[0]
+        raise ConfigurationError(
+            f"{name} is {described(plain)}, and {user} is the folder of no user: expected ~ for your own, or a whole "
+            f"path; a folder that is called so is ./{shown(plain)[1:-1]}"
+        )
+    return expanded
 
 
 def text_or_none(name: str, value: object) -> str | None:

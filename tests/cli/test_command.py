@@ -64,6 +64,21 @@ class TestWhichStore:
         profiles(folder, "")
         assert self.names("--config", "client.properties") == ["in-b"]
 
+    @pytest.mark.parametrize("way", ["option", "variable", "profile"])
+    def test_a_tilde_is_the_users_folder(self, folder: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+        monkeypatch.setenv("HOME", str(folder))
+        profiles(folder, '[default]\nstore = "~/b"\n')
+        monkeypatch.delenv("TXNLOG_STORE")
+        if way == "variable":
+            monkeypatch.setenv("TXNLOG_STORE", "~/b")
+        assert self.names(*(["--store=~/b"] if way == "option" else [])) == ["in-b"]
+        (folder / "settings").write_text("store.fsync=false\n")
+        assert self.names("--store=~/b", "--config=~/settings") == ["in-b"]
+
+    def test_an_empty_address_is_not_that_of_another_way(self) -> None:
+        done = txnlog("topics", "list", "--store", "")
+        assert (done.code, done.err.startswith("txnlog: --store is '': expected an address")) == (2, True)
+
     def test_without_any_it_says_what_to_do(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("TXNLOG_STORE")
         profiles(folder, "")

@@ -62,7 +62,7 @@ class ProgressListener(StreamingQueryListener):
         prometheus_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._export = arguments.function("export", export)
-        self._file = None if prometheus_file is None else Path(arguments.text("file", os.fspath(prometheus_file)))
+        self._file = None if prometheus_file is None else Path(arguments.path("file", prometheus_file))
         self._lock = threading.Lock()
         self._gauges: dict[str, Gauges] = {}
         self._names: dict[str, str] = {}

@@ -18,6 +18,7 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.errors import StoreNotFound
 from sparktxn.store import Store
 from sparktxn.transfer import TopicImportReport, import_files, import_from_store, import_topic
+from sparktxn.values import arguments
 from sparktxn.values.counted import counted
 
 __all__ = ["app"]
@@ -150,7 +151,7 @@ def import_(
             session,
             store,
             topic,
-            list(map(Path, files or [])),
+            [Path(arguments.path("FILE", file)) for file in files or ()],
             columns or [],
             ignore=ignore,
             by_key=by_key,

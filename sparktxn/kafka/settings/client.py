@@ -11,7 +11,7 @@ from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
 from sparktxn.config.values import MILLISECONDS, function, integer, path, text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
-from sparktxn.objectstore.uri import broker_addresses, parse_uri
+from sparktxn.objectstore.uri import parse_uri
 
 __all__ = [
     "ClientSettings",
@@ -74,7 +74,7 @@ def sort_settings(
             nearest = did_you_mean(name, [*by_name, *(row.name for row in STORE_SETTINGS)])
             raise ConfigurationError(f'No such configuration property: "{name}"{nearest}')
     report_ignored(ignored, client)
-    if broker_addresses(str(values[_ADDRESS])):
+    if values[_ADDRESS]:
         # Refused by name when the client is made, not when it opens the store.
         parse_uri(values[_ADDRESS])
     for name, expected in {**(required or {}), _ADDRESS: _EXPECTED_ADDRESS}.items():

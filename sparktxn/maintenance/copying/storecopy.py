@@ -77,7 +77,7 @@ def copy_store(
         StoreUnavailable: a store did not answer, or vacuums have passed this copy each time: call again.
     """
     log = arguments.instance("store", store, Store).log
-    uri = str(parse_uri(arguments.text("target_uri", target_uri)))
+    uri = str(parse_uri(arguments.path("target_uri", target_uri)))
     options = StoreOptions(arguments.mapping("target_options", target_options))
     dry_run = arguments.boolean("dry_run", dry_run)
     threads = arguments.integer("threads", threads, 1)
