@@ -33,6 +33,13 @@ class TableHistory(MergedHistory):
             resource = ConfigResource("topic", topic, incremental_configs=[entry])
             self.admin.incremental_alter_configs([resource])[resource].result()
 
+    def set_formats(self, topic: str, formats: str) -> None:
+        """Have a topic be a table in some formats, with commas between them; in none if the text is empty."""
+        kind = AlterConfigOpType.SET if formats else AlterConfigOpType.DELETE
+        entry = ConfigEntry("table.formats", formats or None, incremental_operation=kind)
+        resource = ConfigResource("topic", topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result()
+
     def in_files(self, topic: str, entry: int) -> tuple[list[str], list[Row]]:
         """Return the model's columns that files have, and the rows of a view in them."""
         columns = [name for name in columns_of(topic, self.seen[entry]) if "entry" not in name]

@@ -7,7 +7,7 @@ from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_t
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.publishing.catalogs import ExportedTable, TablesExport, export_ducklake
-from sparktxn.maintenance.publishing.publish import PublishedTable, PublishReport, publish_tables
+from sparktxn.maintenance.publishing.publish import PublishedTable, PublishReport, RefusedTable, publish_tables
 from sparktxn.maintenance.publishing.tablelist import TableInfo, list_tables
 from sparktxn.maintenance.rewriting.compact import (
     CompactedFiles,
@@ -46,6 +46,7 @@ __all__ = [
     "Problem",
     "PublishReport",
     "PublishedTable",
+    "RefusedTable",
     "RepairReport",
     "RepairedObject",
     "RetentionReport",

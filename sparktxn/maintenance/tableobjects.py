@@ -13,13 +13,15 @@ from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.tableformats import delta
+from sparktxn.tableformats import delta, icebergnames
+from sparktxn.tableformats.formatversions import FOLDERS, FormatVersions, is_metadata, versions_in
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import TableState
 
 __all__ = [
     "WRONG_METADATA",
     "check_tables",
+    "format_versions",
     "iceberg",
     "iceberg_objects",
     "is_written",
@@ -41,7 +43,6 @@ _KEPT: Final = re.compile(
 """Names that this package gives, or that a checkpoint of another engine has, which is no commit."""
 
 _DELTA_VERSION: Final = re.compile(r"_delta_log/([0-9]{20})\.(?:json|checkpoint\.parquet)")
-
 
 WRONG_METADATA: Final = (ValueError, KeyError, TypeError, IndexError)
 """What metadata raises that is whole and says something else than it must: it has no checksum."""
@@ -74,6 +75,12 @@ def iceberg() -> Any:
         ) from missing
 
 
+def format_versions(objects: ObjectStore, folder: str, format_name: str) -> FormatVersions:
+    """Return the versions that a table has in a format, by a listing; `folder` is the topic's."""
+    listed = objects.list(folder + FOLDERS[format_name])
+    return versions_in(format_name, (info.name.removeprefix(folder) for info in listed))
+
+
 def is_written(objects: ObjectStore, table: TableState) -> bool:
     """Return whether the newest version of a table has all its metadata, and hints that name what stays.
 
@@ -89,21 +96,26 @@ def is_written(objects: ObjectStore, table: TableState) -> bool:
 
 def _last_name(format_name: str, version: int) -> str:
     """Return the object that completes the metadata of a version in a format."""
-    return delta.commit_name(version) if format_name == "delta" else str(iceberg().metadata_name(version))
+    return delta.commit_name(version) if format_name == "delta" else icebergnames.metadata_name(version)
 
 
 def _hint_stays(objects: ObjectStore, folder: str, table: TableState, format_name: str) -> bool:
     """Return whether the hint of a format names what no vacuum deletes: Iceberg's names the newest version."""
     if format_name == "iceberg":
-        hint = objects.get(folder + iceberg().VERSION_HINT)
-        return hint is not None and iceberg().hinted_version(hint) == table.version
+        hint = objects.get(folder + icebergnames.VERSION_HINT)
+        return hint is not None and icebergnames.hinted_version(hint) == table.version
     first = table.kept[0].version
-    hint = objects.get(folder + delta.LAST_CHECKPOINT) if first else None
-    hinted = delta.hinted_version(hint) if hint is not None else None
+    hinted = _hinted_checkpoint(objects, folder) if first else None
     if not first or (hinted is not None and hinted >= first):
         return True
-    # Without this checkpoint nothing is deleted.
-    return objects.get(folder + delta.checkpoint_name(first)) is None
+    # Without a checkpoint nothing is deleted.
+    start = format_versions(objects, folder, "delta").needed_from(first)
+    return not start or (hinted is not None and hinted >= start)
+
+
+def _hinted_checkpoint(objects: ObjectStore, folder: str) -> int | None:
+    hint = objects.get(folder + delta.LAST_CHECKPOINT)
+    return delta.hinted_version(hint) if hint is not None else None
 
 
 def left_by_others(tables: Iterable[TableState], before_ms: int) -> Callable[[ObjectInfo], bool]:
@@ -139,36 +151,73 @@ def needed_entry(objects: ObjectStore, tables: Iterable[TableState]) -> int | No
 def past_metadata(objects: ObjectStore, table: TableState) -> Iterator[ObjectInfo]:
     """Yield the metadata of versions that cannot be read any more. It goes before their files do.
 
-    There is none while the newest version is not described, with hints that name what stays.
+    Of a format that the topic has no more, all goes once none of its versions can be read. There is none while the
+    newest version is not described, with hints that name what stays.
     """
     folder, first = names.topic_folder(table.name, table.topic_id), table.kept[0].version
     if not first or not is_written(objects, table):
         return
-    if "delta" in table.formats and objects.get(folder + delta.checkpoint_name(first)) is not None:
-        for info in objects.list(f"{folder}_delta_log/"):
-            found = _DELTA_VERSION.fullmatch(info.name.removeprefix(folder))
-            if found and int(found[1]) < first:
-                yield info
-    if "iceberg" in table.formats:
-        yield from _past_iceberg(objects, folder, table.version)
+    for format_name, below in FOLDERS.items():
+        listed = {info.name.removeprefix(folder): info for info in objects.list(folder + below)}
+        versions = versions_in(format_name, listed)
+        needed = versions.needed_from(first)
+        if needed is None:
+            past = _all_of(format_name, listed)
+        elif format_name == "delta":
+            past = _past_delta(objects, folder, listed, needed)
+        elif format_name in table.formats or min(versions.versions) < first:
+            past = _past_iceberg(objects, folder, listed, needed, is_needed=format_name in table.formats)
+        else:
+            past = []
+        yield from (listed[name] for name in past)
 
 
-def _past_iceberg(objects: ObjectStore, folder: str, version: int) -> Iterator[ObjectInfo]:
-    """Yield what no snapshot of the newest metadata needs."""
-    name = iceberg().metadata_name(version)
-    data = metadata_object(objects, folder + name)
-    listed = {info.name.removeprefix(folder): info for info in objects.list(f"{folder}metadata/")}
+def _all_of(format_name: str, names_: Iterable[str]) -> list[str]:
+    """Return the metadata of a format, its hint first: readers that go by it find nothing else."""
+    found = [name for name in names_ if is_metadata(format_name, name)]
+    return sorted(found, key=lambda name: (name not in (delta.LAST_CHECKPOINT, icebergnames.VERSION_HINT), name))
+
+
+def _past_delta(objects: ObjectStore, folder: str, names_: Iterable[str], needed: int) -> list[str]:
+    hinted = _hinted_checkpoint(objects, folder)
+    if hinted is not None and hinted < needed:
+        return []
+    found = {name: _DELTA_VERSION.fullmatch(name) for name in names_}
+    return [name for name, match in found.items() if match and int(match[1]) < needed]
+
+
+def _past_iceberg(
+    objects: ObjectStore, folder: str, names_: Iterable[str], oldest: int, *, is_needed: bool
+) -> list[str]:
+    """Return what no version needs from the oldest one on that the format has.
+
+    Raises:
+        ConfigurationError: the packages of Iceberg are not installed; no error if the topic has this format no more.
+    """
     try:
-        past = iceberg().past_names(
-            listed, msgspec.json.decode(data), lambda each: metadata_object(objects, folder + each)
+        iceberg()
+    except ConfigurationError:
+        if is_needed:
+            raise
+        return []
+    name = icebergnames.metadata_name(oldest)
+    data = metadata_object(objects, folder + name)
+    try:
+        found: list[str] = iceberg().past_names(
+            names_, msgspec.json.decode(data), oldest, lambda each: metadata_object(objects, folder + each)
         )
     except WRONG_METADATA as error:
         raise DamagedObject(folder + name, f"it does not say which objects it needs: {error}") from error
-    yield from (listed[each] for each in past)
+    return found
 
 
 def iceberg_objects(
-    objects: ObjectStore, version: TableVersion, whole: Callable[[], TableVersion], first: int
+    objects: ObjectStore,
+    version: TableVersion,
+    whole: Callable[[], TableVersion],
+    first: int,
+    *,
+    keeps_older: bool = True,
 ) -> list[tuple[str, bytes]]:
     """Return the objects of a version's Iceberg metadata, by name below the topic's folder; the last completes it.
 
@@ -177,27 +226,38 @@ def iceberg_objects(
         version: the version.
         whole: returns it as one that has none before it.
         first: the oldest version that can be read.
+        keeps_older: whether the first version after a gap has the snapshots from before the gap. Earlier releases have
+            left them out.
 
     Raises:
         ConfigurationError: the packages of Iceberg are not installed.
         DamagedObject: the metadata of the version before is damaged.
     """
     folder, number = names.topic_folder(version.topic, version.topic_id), version.version
-    before = objects.get(folder + iceberg().metadata_name(number - 1)) if number else None
+    before = objects.get(folder + icebergnames.metadata_name(number - 1)) if number else None
+    older = None
+    if before is None and number and keeps_older:
+        gap_after = format_versions(objects, folder, "iceberg").newest_below(number, first)
+        older = None if gap_after is None else objects.get(folder + icebergnames.metadata_name(gap_after))
     try:
-        previous = None if before is None else msgspec.json.decode(before)
-        if previous is not None and previous["location"] != version.location:
-            previous = None
+        previous = _metadata_at(before, version.location)
         found: list[tuple[str, bytes]] = iceberg().publication(
             version if previous is not None or not number else whole(),
             previous,
             lambda name: metadata_object(objects, folder + name),
             first=first,
+            older=_metadata_at(older, version.location),
         )
     except WRONG_METADATA as error:
-        name = folder + iceberg().metadata_name(number)
+        name = folder + icebergnames.metadata_name(number)
         raise DamagedObject(name, f"it cannot be made from the version before it: {error}") from error
     return found
+
+
+def _metadata_at(data: bytes | None, location: str) -> Any:
+    """Return the decoded metadata of a table; None if there is none, or if it is that of another address."""
+    found = None if data is None else msgspec.json.decode(data)
+    return found if found is not None and found["location"] == location else None
 
 
 def metadata_object(objects: ObjectStore, name: str) -> bytes:

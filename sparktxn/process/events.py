@@ -148,6 +148,7 @@ EVENTS: Final[dict[str, Event]] = {
     "settings_ignored": Event(DEBUG, "%(client)s settings without a meaning here were ignored: %(settings)s"),
     "states_unknown": Event(WARNING, "no transaction has the states %(states)s: expected %(expected)s"),
     "store_did_not_answer": Event(WARNING, "the store did not answer, trying again: %(error)s"),
+    "table_not_publishable": Event(WARNING, "a table of %(store)r is left to other processes: %(reason)s"),
     "tables_not_published": Event(
         WARNING, "tables of %(store)r were not published, and are tried again in %(retry_s)d s: %(kind)s: %(error)s"
     ),

@@ -18,15 +18,11 @@ import msgspec
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.tableformats.icebergfiles import IcebergFiles
 from sparktxn.tableformats.icebergmanifests import IcebergSnapshot, decode_list, encode_list, manifests
+from sparktxn.tableformats.icebergnames import METADATA_FOLDER, VERSION_HINT, metadata_name, snapshot_id, version_hint
 from sparktxn.tableformats.icebergschema import PARTITION_ID, last_column_id, name_mapping, schema_of
 from sparktxn.tableformats.version import TableFile, TableVersion
 
 __all__ = ["VERSION_HINT", "IcebergFiles", "list_name", "metadata_name", "past_names", "publication", "version_hint"]
-
-_FOLDER: Final = "metadata/"
-
-VERSION_HINT: Final = f"{_FOLDER}version-hint.text"
-"""The hint that says which metadata is the newest, below the topic's folder."""
 
 _PARTITION_FIELD: Final = 1000
 """The number of the first partition field, as Iceberg counts them."""
@@ -55,39 +51,32 @@ _PROPERTIES: Final = {
 }
 
 _NAME: Final = re.compile(
-    rf"{_FOLDER}(?:v(?P<metadata>[0-9]+)\.metadata\.json|snap-(?P<list>[0-9]+)\.avro|(?P<entry>[0-9]{{20}})-[0-9]+\.avro)"
+    rf"{METADATA_FOLDER}(?:v(?P<metadata>[0-9]+)\.metadata\.json|snap-(?P<list>[0-9]+)\.avro|(?P<entry>[0-9]{{20}})-[0-9]+\.avro)"
 )
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
-
-def metadata_name(version: int) -> str:
-    """Return the name of a version's metadata, below the topic's folder. Iceberg counts from 1."""
-    return f"{_FOLDER}v{_snapshot_id(version)}.metadata.json"
+_NONE_BEFORE: Final[Mapping[str, Any]] = {
+    "schemas": [],
+    "snapshots": [],
+    "snapshot-log": [],
+    "metadata-log": [],
+    "last-updated-ms": -(1 << 63),
+}
 
 
 def list_name(version: int) -> str:
     """Return the name of a version's list of manifests, below the topic's folder."""
-    return f"{_FOLDER}snap-{_snapshot_id(version)}.avro"
-
-
-def version_hint(version: int) -> bytes:
-    """Return the hint that names the metadata of `version` as the newest."""
-    return str(_snapshot_id(version)).encode()
-
-
-def hinted_version(hint: bytes) -> int | None:
-    """Return the version whose metadata a hint names; None if the hint says nothing that can be read."""
-    return int(hint) - 1 if hint.isdigit() else None
-
-
-def _snapshot_id(version: int) -> int:
-    """Return the id of a version's snapshot, which also is its sequence number."""
-    return version + 1
+    return f"{METADATA_FOLDER}snap-{snapshot_id(version)}.avro"
 
 
 def publication(
-    version: TableVersion, previous: Mapping[str, Any] | None, read: Callable[[str], bytes], *, first: int = 0
+    version: TableVersion,
+    previous: Mapping[str, Any] | None,
+    read: Callable[[str], bytes],
+    *,
+    first: int = 0,
+    older: Mapping[str, Any] | None = None,
 ) -> list[tuple[str, bytes]]:
     """Return the objects of a version in the order in which they are put: its metadata is the last one.
 
@@ -96,17 +85,19 @@ def publication(
         previous: the decoded metadata of the version before; None for the first one that has metadata.
         read: read an object of the versions before by its name, which is below the topic's folder, as all names are.
         first: the oldest version that can be read; snapshots of older ones are left out.
+        older: without `previous`, the decoded metadata of an earlier version, whose snapshots can still be read: the
+            topic was no Iceberg table in between. The snapshot of this version has none of them as its parent.
 
     Raises:
         ValueError: `previous` is of another version, a manifest is damaged, or none has a removed file.
     """
     if previous is not None and previous["current-snapshot-id"] != version.version:
         raise ValueError(f"the metadata before version {version.version} is of {previous['current-snapshot-id'] - 1}")
-    schema = _schema(version, previous)
+    schema = _schema(version, previous, older)
     snapshot = IcebergSnapshot(
-        number=_snapshot_id(version.version),
+        number=snapshot_id(version.version),
         location=version.location,
-        prefix=f"{_FOLDER}{version.published_entry:020d}",
+        prefix=f"{METADATA_FOLDER}{version.published_entry:020d}",
         header=_manifest_header(schema),
         added=version.added,
         removed=version.removed,
@@ -116,21 +107,24 @@ def publication(
     found, objects = manifests(snapshot, before)
     parent = None if previous is None else version.version
     objects.append((list_name(version.version), encode_list(snapshot, parent, found)))
-    metadata = _metadata(version, previous, schema, first)
+    metadata = _metadata(version, previous, older, schema, first)
     return [*objects, (metadata_name(version.version), _encoder.encode(metadata))]
 
 
-def past_names(names: Iterable[str], metadata: Mapping[str, Any], read: Callable[[str], bytes]) -> list[str]:
-    """Return those of `names` that are metadata, and that no version needs which `metadata` has.
+def past_names(
+    names: Iterable[str], metadata: Mapping[str, Any], version: int, read: Callable[[str], bytes]
+) -> list[str]:
+    """Return those of `names` that are metadata, and that no version needs from `version` on.
 
-    `metadata` is that of the newest version. A manifest that a snapshot does not name is not named by a later one, so
-    only the list of the oldest snapshot is read.
+    `metadata` is that of `version`, or of a later one. A manifest that a snapshot does not name is not named by a later
+    one, so only the list of this snapshot is read.
 
     Raises:
         ValueError: the list is damaged.
     """
-    oldest = metadata["snapshots"][0]
-    entry, number = int(oldest["summary"][_PUBLISHED_ENTRY]), oldest["snapshot-id"]
+    number = snapshot_id(version)
+    oldest = next(each for each in metadata["snapshots"] if each["snapshot-id"] == number)
+    entry = int(oldest["summary"][_PUBLISHED_ENTRY])
     listed = decode_list(read(list_name(number - 1)))
     needed = {each.listed["manifest_path"].removeprefix(f"{metadata['location']}/") for each in listed}
     return [name for name in names if name not in needed and _is_past(name, number, entry)]
@@ -145,9 +139,14 @@ def _is_past(name: str, number: int, entry: int) -> bool:
     return int(found["metadata"] or found["list"]) < number
 
 
-def _schema(version: TableVersion, previous: Mapping[str, Any] | None) -> dict[str, Any]:
+def _schema(
+    version: TableVersion, previous: Mapping[str, Any] | None, older: Mapping[str, Any] | None
+) -> dict[str, Any]:
     if previous is None:
-        return schema_of(version.columns, 0)
+        number = older["current-schema-id"] if older is not None else 0
+        schema = schema_of(version.columns, number)
+        is_known = older is None or schema in older["schemas"]
+        return schema if is_known else schema_of(version.columns, number + 1)
     number = previous["current-schema-id"]
     if version.is_new_schema:
         return schema_of(version.columns, number + 1)
@@ -166,14 +165,16 @@ def _manifest_header(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _metadata(
-    version: TableVersion, previous: Mapping[str, Any] | None, schema: Mapping[str, Any], first: int
+    version: TableVersion,
+    previous: Mapping[str, Any] | None,
+    older: Mapping[str, Any] | None,
+    schema: Mapping[str, Any],
+    first: int,
 ) -> dict[str, Any]:
-    number, oldest = _snapshot_id(version.version), _snapshot_id(first)
-    before: Mapping[str, Any] = previous or {"schemas": [], "snapshots": [], "snapshot-log": [], "metadata-log": []}
-    timestamp_ms = version.timestamp_ms
-    if previous is not None:
-        # Iceberg refuses metadata whose times go back, and clocks of writers may.
-        timestamp_ms = max(timestamp_ms, previous["last-updated-ms"])
+    number, oldest = snapshot_id(version.version), snapshot_id(first)
+    before: Mapping[str, Any] = previous or older or _NONE_BEFORE
+    # Iceberg refuses metadata whose times go back, and clocks of writers may.
+    timestamp_ms = max(version.timestamp_ms, before["last-updated-ms"])
     snapshots = [*before["snapshots"], _snapshot(version, previous, schema["schema-id"], timestamp_ms)]
     log = [*before["snapshot-log"], {"snapshot-id": number, "timestamp-ms": timestamp_ms}]
     schemas = [each for each in before["schemas"] if each["schema-id"] != schema["schema-id"]]
@@ -195,26 +196,27 @@ def _metadata(
         "current-snapshot-id": number,
         "snapshots": [each for each in snapshots if each["snapshot-id"] >= oldest],
         "snapshot-log": [each for each in log if each["snapshot-id"] >= oldest],
-        "metadata-log": _metadata_log(version, previous, first),
+        "metadata-log": _metadata_log(version, before, first),
         "refs": {"main": {"snapshot-id": number, "type": "branch"}},
     }
 
 
-def _metadata_log(version: TableVersion, previous: Mapping[str, Any] | None, first: int) -> list[Any]:
-    if previous is None:
+def _metadata_log(version: TableVersion, before: Mapping[str, Any], first: int) -> list[Any]:
+    if before is _NONE_BEFORE:
         return []
-    file = f"{version.location}/{metadata_name(version.version - 1)}"
-    log = [*previous["metadata-log"], {"metadata-file": file, "timestamp-ms": previous["last-updated-ms"]}]
-    # There is one of each version, and the last is of the version before.
-    return log[max(0, len(log) - (version.version - first)) :]
+    last = before["current-snapshot-id"] - 1
+    file = f"{version.location}/{metadata_name(last)}"
+    log = [*before["metadata-log"], {"metadata-file": file, "timestamp-ms": before["last-updated-ms"]}]
+    kept = {f"{version.location}/{metadata_name(each)}" for each in range(first, last + 1)}
+    return [each for each in log if each["metadata-file"] in kept]
 
 
 def _snapshot(
     version: TableVersion, previous: Mapping[str, Any] | None, schema_id: int, timestamp_ms: int
 ) -> dict[str, Any]:
     snapshot: dict[str, Any] = {
-        "snapshot-id": _snapshot_id(version.version),
-        "sequence-number": _snapshot_id(version.version),
+        "snapshot-id": snapshot_id(version.version),
+        "sequence-number": snapshot_id(version.version),
         "timestamp-ms": timestamp_ms,
         "manifest-list": f"{version.location}/{list_name(version.version)}",
         "schema-id": schema_id,

@@ -192,7 +192,7 @@ def test_readers_see_the_versions_that_are_kept(tmp_path, engines, reader):
         topic.publish(file, removed=files[number - 1 : number], first=min(number, 9))
     metadata = json.loads(topic.read(iceberg.metadata_name(11)))
     names = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
-    past = iceberg.past_names(names, metadata, topic.read)
+    past = iceberg.past_names(names, metadata, 9, topic.read)
     assert len(past) > 20
     for name in past:
         (tmp_path / name).unlink()

@@ -13,7 +13,7 @@ import pytest
 from sparktxn import Producer, Store
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.errors import StoreUnavailable
-from sparktxn.maintenance import rewrite, vacuum, verify
+from sparktxn.maintenance import repair, rewrite, vacuum, verify
 from sparktxn.maintenance.publishing import publish as publishing
 from sparktxn.maintenance.publishing.publish import publish_tables
 from tests.deltareader import DeltaVersions
@@ -118,20 +118,31 @@ def test_metadata_that_is_lost_is_written_again(published: Store, folder: str) -
     lost = [name for name in names_in(objects) if name.startswith(FOLDER + folder)]
     named = [name for name in lost if name.endswith((".checkpoint.parquet", f"snap-{first + 1}.avro"))][:1]
     kept = {name: objects.get(name) for name in lost}
+    before = files_of(published, newest, first)
     try:
         objects.delete(named)
         (problem,) = verify(published).problems
         assert problem.object_name == named[0]
         assert problem.is_missing
-        assert f"delete {FOLDER}{folder} and publish" in problem.fix
-        objects.delete(lost)
-        assert publish_tables(published).tables == ()
+        assert problem.fix.startswith("txnlog verify --repair --apply writes the versions of this format anew")
+        foreseen = repair(published)
+        assert [each.object_name for each in foreseen.repaired] == named
+        assert verify(published).problems == (problem,)
+        assert [each.object_name for each in repair(published, dry_run=False).repaired] == named
         assert verify(published).problems == ()
+        assert files_of(published, newest, first) == before
+        # Without repair, the next publication writes the newest version, which readers ask for.
+        objects.delete([name for name in names_in(objects) if name.startswith(FOLDER + folder)])
+        assert publish_tables(published).tables == ()
+        assert {each.object_name for each in verify(published).problems}
+        assert repair(published, dry_run=False).left == ()
+        assert verify(published).problems == ()
+        versions = [*range(first, newest + 1)]
         if folder == "_delta_log/":
-            assert DeltaVersions(objects, FOLDER).readable() == [newest]
+            assert DeltaVersions(objects, FOLDER).readable() == versions
         else:
-            assert IcebergVersions(objects, FOLDER).readable(newest) == [newest]
-        assert len(files_of(published, newest, newest)) == 1
+            assert IcebergVersions(objects, FOLDER).readable(newest) == versions
+        assert files_of(published, newest, first) == before
     finally:
         objects.delete([name for name in names_in(objects) if name.startswith(FOLDER + folder)])
         for name, data in kept.items():

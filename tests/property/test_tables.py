@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 
 from sparktxn import Store
 from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.maintenance import vacuum, verify
+from sparktxn.maintenance import repair, vacuum, verify
 from sparktxn.maintenance.publishing.publish import PublishedTable, publish_tables
 from tests.compatibility.independent_reader import StoreReader
 from tests.compatibility.independent_replay import key_of
@@ -24,13 +24,16 @@ from tests.mergedhistory import COLUMNS, DAY_MS, OPTIONS, TYPED, Row
 from tests.seeds import seed_of
 from tests.tablehistory import NAMES, TableHistory
 
+FORMATS = ("", "delta", "iceberg", "delta,iceberg", "delta,iceberg")
+
 
 class Published(NamedTuple):
-    """A version of a topic's table, and the entry that it shows."""
+    """A version of a topic's table, the entry that it shows, and its formats."""
 
     topic: str
     version: int
     entry: int
+    formats: tuple[str, ...]
 
 
 class PublishedHistory(TableHistory):
@@ -40,6 +43,9 @@ class PublishedHistory(TableHistory):
         super().__init__(store, seed)
         self.versions: list[Published] = []
         self.vacuumed = 0
+        self.formats: dict[str, tuple[str, ...]] = dict.fromkeys(COLUMNS, ("delta", "iceberg"))
+        self.switched = 0
+        self.repaired = 0
 
     def step(self) -> None:
         super().step()
@@ -48,6 +54,37 @@ class PublishedHistory(TableHistory):
             self.publish()
         elif chance < 0.25:
             self.vacuum()
+        elif chance < 0.35:
+            self.switch()
+
+    def switch(self) -> None:
+        """Have a topic be a table in other formats, or in none; one that is new is published though no record is."""
+        topic, formats = self.random.choice([*COLUMNS]), self.random.choice(FORMATS)
+        self.set_formats(topic, formats)
+        self.formats[topic] = tuple(formats.split(",")) if formats else ()
+        self.switched += 1
+        if self.random.random() < 0.5:
+            self.publish()
+
+    def damage(self) -> None:
+        """Delete metadata: verifying finds what readers miss, and its repair lets them read all versions again."""
+        objects = self.store.log.objects
+        names = [info.name for info in objects.list("topics/")]
+        metadata = [name for name in names if "/_delta_log/" in name or "/metadata/" in name]
+        for name in self.random.sample(metadata, min(len(metadata), 4)):
+            data = objects.get(name)
+            objects.delete([name])
+            problems = verify(self.store).problems
+            if problems:
+                assert {problem.object_name.split("/")[1] for problem in problems} == {name.split("/")[1]}, name
+                left = repair(self.store, dry_run=False).left
+                assert left == (), (name, left)
+                self.repaired += 1
+            else:
+                publish_tables(self.store)  # finishes the newest version
+            assert verify(self.store).problems == (), name
+            self.check(self.versions)
+            assert data is not None
 
     def vacuum(self) -> None:
         """Shorten the history of some tables, and delete what may go; the versions that are promised stay whole."""
@@ -76,7 +113,7 @@ class PublishedHistory(TableHistory):
 
     def publish(self) -> None:
         """Publish one topic or both, and check what engines read."""
-        topics = self.random.choice([None, None, *([name] for name in COLUMNS)])
+        topics = self.random.choice([None, None, *([name] for name in COLUMNS if self.formats[name])])
         self._publish(topics)
         # Where the history is short, a version without a change lets go of those before.
         assert not any(table.added_files or table.removed_files for table in self._publish(topics))
@@ -87,7 +124,9 @@ class PublishedHistory(TableHistory):
         report = publish_tables(self.store, topics)
         assert not report.overtaken
         check_by_the_document(self.store)
-        found = [Published(table.topic, table.version, report.entry) for table in report.tables]
+        found = [
+            Published(table.topic, table.version, report.entry, self.formats[table.topic]) for table in report.tables
+        ]
         self.versions += found
         self.check(found)
         return report.tables
@@ -96,13 +135,17 @@ class PublishedHistory(TableHistory):
         for each in versions:
             columns, expected = self.in_files(each.topic, each.entry)
             folder = Path(self.store.uri) / "topics" / f"{each.topic}-{self.topics[each.topic]}"
-            assert by_delta_rs(folder, each.version, columns) == expected, each
-            assert by_polars(folder, each.version, columns) == expected, each
-            assert by_pyiceberg(folder, each.version, columns) == shown_by_pyiceberg(columns, expected), each
             objects, below = self.store.log.objects, f"topics/{folder.name}/"
-            newest = max(other.version for other in self.versions if other.topic == each.topic)
-            seen = IcebergVersions(objects, below).files(each.version, newest)
-            assert seen == DeltaVersions(objects, below).files(each.version), each
+            if "delta" in each.formats:
+                assert by_delta_rs(folder, each.version, columns) == expected, each
+                assert by_polars(folder, each.version, columns) == expected, each
+            if "iceberg" in each.formats:
+                assert by_pyiceberg(folder, each.version, columns) == shown_by_pyiceberg(columns, expected), each
+                others = (other for other in self.versions if other.topic == each.topic and "iceberg" in other.formats)
+                newest = max(other.version for other in others)
+                seen = IcebergVersions(objects, below).files(each.version, newest)
+                if "delta" in each.formats:
+                    assert seen == DeltaVersions(objects, below).files(each.version), each
 
 
 def by_delta_rs(folder: Path, version: int, columns: list[str]) -> list[Row]:
@@ -159,6 +202,7 @@ def run(path: Path, seed: int, steps: int) -> PublishedHistory:
             history.publish()
             history.check(history.versions)
             assert verify(store).problems == ()
+            history.damage()
             return history
         finally:
             history.close()
@@ -172,6 +216,8 @@ def test_every_version_of_a_table_has_the_rows_of_its_entry(tmp_path: Path) -> N
     assert history.committed_halves
     assert history.committed_prepared
     assert history.vacuumed
+    assert history.switched
+    assert history.repaired
     assert len({each.version for each in history.versions if each.topic == TYPED}) > 3
     assert len(history.seen[max(history.seen)].columns) > 1
 

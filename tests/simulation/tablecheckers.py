@@ -12,7 +12,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import TABLES_PREFIX
 from sparktxn.format.commands import Append, PublishTables
 from sparktxn.maintenance import PublishReport
-from sparktxn.tableformats import delta, iceberg
+from sparktxn.tableformats import delta, iceberg, icebergnames
 from sparktxn.values.structs import TableState
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions
@@ -133,7 +133,8 @@ class Engine:
 
     def _hinted(self, name: str) -> int:
         data = self._objects.objects[name]
-        version = delta.hinted_version(data) if name.endswith(delta.LAST_CHECKPOINT) else iceberg.hinted_version(data)
+        said = delta if name.endswith(delta.LAST_CHECKPOINT) else icebergnames
+        version: int | None = said.hinted_version(data)
         assert version is not None
         return version
 

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import PublishTables, TableToPublish
 from sparktxn.log.views.readview import ReadView
+from sparktxn.maintenance import tablemetadata as metadata
 from sparktxn.maintenance import tableobjects
-from sparktxn.maintenance.publishing import metadata, publish
+from sparktxn.maintenance.publishing import publish
 from sparktxn.state import tables
 from sparktxn.state.delta import Delta, Refusal
 from sparktxn.tableformats import delta, iceberg

@@ -76,7 +76,10 @@ def publish(
             store, topics or None, location=location, dry_run=not apply, timeout_s=session.job_timeout_s
         )
     row = msgspec.to_builtins(report)
-    session.out.row(row | {"tables": list(row["tables"])})
+    refused = row.pop("refused")
+    session.out.row(row | {"tables": list(row["tables"])} | ({"refused": list(refused)} if refused else {}))
+    for each in report.refused:
+        session.out.remark(f"not published here: {each.reason}")
     if not apply:
         session.out.remark("nothing was published: add --apply to publish these versions")
     elif report.overtaken:

@@ -1,4 +1,4 @@
-"""Writing derived objects anew from the log: parts of checkpoints, manifests, sidecars of runs, and the hint.
+"""Writing derived objects anew from the log: parts of checkpoints, manifests, sidecars of runs, metadata of tables.
 
 Only what follows from the log is written. What the log, or a checkpoint's head, names by a checksum is written only if
 the bytes have it. Entries, segments and what only a job has known are left: they come from a copy of the store.
@@ -9,6 +9,8 @@ It may run alongside every other process. A vacuum that comes between makes some
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
@@ -34,6 +36,7 @@ from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.maintenance.checking.segmentcheck import Problem
+from sparktxn.maintenance.checking.tablerepair import damaged_tables, write_tables_anew
 from sparktxn.maintenance.checking.verify import verify
 from sparktxn.maintenance.keptobjects import heads_in
 from sparktxn.objectstore.contract import ObjectStore
@@ -60,6 +63,7 @@ _MANIFEST: Final = "manifest"
 _INDEX: Final = "index of aborted transactions"
 _SNAPSHOT: Final = "snapshot of producers"
 _HINT: Final = "hint"
+_TABLE: Final = "metadata of a table"
 
 
 class RepairedObject(Struct, frozen=True):
@@ -119,8 +123,48 @@ def repair(store: Store, *, dry_run: bool = True, timeout_s: float | None = None
             repaired[wanted.name] = RepairedObject(wanted.name, wanted.kind, wanted.problem, len(data))
         if made and not dry_run:
             found = _problems(store)
+    found = _tables_repaired(store, found, repaired, dry_run=dry_run)
     left = tuple(problem for name, problem in found.items() if name not in repaired)
     return RepairReport(dry_run=dry_run, repaired=tuple(repaired.values()), left=left)
+
+
+def _tables_repaired(
+    store: Store, found: dict[str, Problem], repaired: dict[str, RepairedObject], *, dry_run: bool
+) -> dict[str, Problem]:
+    """Write damaged metadata of tables anew, and note it in `repaired`; return the problems that are found then."""
+    damaged = damaged_tables(problem for name, problem in found.items() if name not in repaired)
+    if not damaged:
+        return found
+    left = found
+    if not dry_run:
+        objects = store.log.objects
+        horizon = read_horizon(objects)
+        heads = [head for head in _usable_heads(objects, horizon) if head.entry == horizon]
+        if horizon > 1 and not heads:
+            return found
+        with suppress(DamagedObject):  # the problems that are left say it
+            write_tables_anew(store.log, heads[0] if horizon > 1 else None, damaged)
+        left = _problems(store)
+    for problem in chain(*damaged.values()):
+        name = problem.object_name
+        if dry_run or name not in left:
+            size_bytes = 0 if dry_run else len(store.log.objects.get(name) or b"")
+            repaired[name] = RepairedObject(name, _TABLE, problem.problem, size_bytes)
+    return left
+
+
+def _usable_heads(objects: ObjectStore, horizon: int) -> list[CheckpointHead]:
+    """Return the checkpoints from the horizon on whose heads are whole."""
+    opened = []
+    for head in heads_in(objects.list(names.CHECKPOINTS)):
+        if head.entry < horizon:
+            continue
+        try:
+            found = open_head(objects, head.entry, head.checkpoint)
+        except (DamagedObject, FormatVersionError):
+            continue
+        opened += [] if found is None else [found]
+    return usable_heads(objects, opened)
 
 
 def _problems(store: Store) -> dict[str, Problem]:
@@ -157,7 +201,7 @@ class _Repair:
 
     def made(self) -> list[tuple[_Wanted, bytes]]:
         """Return the objects that are damaged and follow from the log, each with its bytes."""
-        heads = self._heads()
+        heads = _usable_heads(self._objects, self._horizon)
         if (hint := self._hint()) is not None:
             self._want(hint)
         base = next((head for head in heads if head.entry == self._horizon), None)
@@ -172,18 +216,6 @@ class _Repair:
         except (DamagedObject, FormatVersionError):
             # Nothing follows from a log that cannot be followed; verify says where.
             return []
-
-    def _heads(self) -> list[CheckpointHead]:
-        opened = []
-        for head in heads_in(self._objects.list(names.CHECKPOINTS)):
-            if head.entry < self._horizon:
-                continue
-            try:
-                found = open_head(self._objects, head.entry, head.checkpoint)
-            except (DamagedObject, FormatVersionError):
-                continue
-            opened += [] if found is None else [found]
-        return usable_heads(self._objects, opened)
 
     def _want(self, wanted: _Wanted) -> None:
         self._wanted.setdefault(wanted.name, wanted)

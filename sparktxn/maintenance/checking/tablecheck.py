@@ -1,8 +1,10 @@
-"""Verifies the metadata of tables: each version that is promised names files that exist, the newest one the log's."""
+"""Verifies the metadata of tables: each version that is promised names files that exist, the newest one the log's.
+
+The log says which versions a format must have: a topic may have had it for some of them only.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,26 +13,27 @@ from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead
+from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.newestcopy import copied_entry
+from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
 from sparktxn.maintenance.checking.segmentcheck import RESTORE, Problem
 from sparktxn.maintenance.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
-from sparktxn.tableformats import delta
+from sparktxn.tableformats import delta, icebergnames
 from sparktxn.tableformats.deltaactions import Add
 from sparktxn.tableformats.deltafiles import DeltaFiles
+from sparktxn.tableformats.formatversions import FOLDERS, FormatVersions, versions_in
 from sparktxn.tableformats.version import TableVersion
-from sparktxn.values.structs import PublishedPartition, TableState
+from sparktxn.values.structs import PublishedPartition, StateKey, StateRecord, TableState
 
-__all__ = ["table_problems"]
+__all__ = ["WRITE_ANEW", "TableReplay", "table_problems"]
 
 _ATTEMPTS: Final = 3
-_COMMIT: Final = re.compile(r"_delta_log/([0-9]{20})\.json")
-_FOLDERS: Final = {"delta": "_delta_log/", "iceberg": "metadata/"}
-_ANEW: Final = (
-    "delete {folder} and publish: txnlog tables publish --apply writes the newest version anew, without older ones"
-)
+WRITE_ANEW: Final = "txnlog verify --repair --apply writes the versions of this format anew, from the log"
+"""What repairs metadata: all versions that can be read are written again."""
 
 _Files = Mapping[str, tuple[int, Any]]
 """Files by path below the topic's folder: their sizes in bytes, and how the format describes them."""
@@ -39,7 +42,40 @@ _Canonical = Sequence[tuple[str, Sequence[bytes]]]
 """Objects by name, each with the bytes that it may have: as this version makes it, and as earlier ones did."""
 
 
-def table_problems(log: Log, topic_ids: Container[int] | None) -> list[Problem]:
+class TableReplay(Replay):
+    """A replay that notes in which formats each version of a table was published in this store."""
+
+    def __init__(self, objects: ObjectStore, head: CheckpointHead | None) -> None:
+        super().__init__(objects, head)
+        self._copied = copied_entry(objects)
+        self._formats: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
+        self._newest: dict[int, int] = {}
+        for table in self._table_records():
+            self._note_table(table)
+
+    def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
+        """Fold an entry in, and note what it publishes."""
+        super().take(entry, changes, size_bytes)
+        for record in changes.values():
+            if isinstance(record, TableState):
+                self._note_table(record)
+
+    def formats_of(self, topic_id: int, version: int) -> tuple[str, ...] | None:
+        """Return the formats of a version; None if it was published before the replay begins, or after its end."""
+        if version > self._newest.get(topic_id, -1):
+            return None
+        since = (formats for first, formats in reversed(self._formats[topic_id]) if first <= version)
+        return next(since, None)
+
+    def _note_table(self, table: TableState) -> None:
+        formats = table.formats if table.published_entry > self._copied else ()
+        noted = self._formats.setdefault(table.topic_id, [])
+        if not noted or noted[-1][1] != formats:
+            noted.append((table.version, formats))
+        self._newest[table.topic_id] = table.version
+
+
+def table_problems(log: Log, replay: TableReplay, topic_ids: Container[int] | None) -> list[Problem]:
     """Return what is wrong with the metadata of tables, and with the files that their versions name.
 
     What an earlier publisher has not finished is not wrong: the next one goes on. Nor is that a format has no versions
@@ -47,6 +83,7 @@ def table_problems(log: Log, topic_ids: Container[int] | None) -> list[Problem]:
 
     Args:
         log: the log of the store.
+        replay: says in which formats versions were published.
         topic_ids: whose tables; None for all.
 
     Raises:
@@ -56,7 +93,7 @@ def table_problems(log: Log, topic_ids: Container[int] | None) -> list[Problem]:
     found: list[Problem] = []
     for topic_id in _tables(log):
         if topic_ids is None or topic_id in topic_ids:
-            found += _problems(log, topic_id, copied)
+            found += _problems(log, replay, topic_id, copied)
     return found
 
 
@@ -66,7 +103,7 @@ def _tables(log: Log) -> list[int]:
         return [table.topic_id for table in state.tables()]
 
 
-def _problems(log: Log, topic_id: int, copied: int) -> list[Problem]:
+def _problems(log: Log, replay: TableReplay, topic_id: int, copied: int) -> list[Problem]:
     """Return the problems of one table, of a moment in which no process has published it."""
     found: list[Problem] = []
     for _ in range(_ATTEMPTS):
@@ -75,7 +112,7 @@ def _problems(log: Log, topic_id: int, copied: int) -> list[Problem]:
             published = state.published(topic_id)
         if table.published_entry <= copied:
             return []
-        found = list(_problems_of(log, table, published))
+        found = list(_problems_of(log, replay, table, published))
         log.refresh()
         with log.known() as state:
             if not found or table in state.tables():
@@ -83,16 +120,37 @@ def _problems(log: Log, topic_id: int, copied: int) -> list[Problem]:
     return found
 
 
-def _problems_of(log: Log, table: TableState, published: Sequence[PublishedPartition]) -> Iterator[Problem]:
+def _problems_of(
+    log: Log, replay: TableReplay, table: TableState, published: Sequence[PublishedPartition]
+) -> Iterator[Problem]:
     objects, folder = log.objects, names.topic_folder(table.name, table.topic_id)
     sizes = {info.name.removeprefix(folder): info.size_bytes for info in objects.list(folder)}
     newest = newest_version(objects, log.store_id, table, published)
     whole = with_statistics(objects, whole_version(objects, table, published, newest), skip_damaged=True)
     known = {file.path: file.statistics for file in whole.added}
     newest = replace(newest, added=tuple(replace(file, statistics=known[file.path]) for file in newest.added))
-    for format_name in table.formats:
-        check = _FormatCheck(objects, table, newest, whole, sizes, folder + _FOLDERS[format_name])
+    for format_name in FOLDERS:
+        versions = versions_in(format_name, sizes)
+        expected = _expected(replay, table, format_name, versions)
+        if not expected:
+            continue
+        check = _FormatCheck(objects, table, newest, whole, sizes, versions, expected)
         yield from check.problems(_DELTA if format_name == "delta" else _ICEBERG)
+
+
+def _expected(replay: TableReplay, table: TableState, format_name: str, versions: FormatVersions) -> list[int]:
+    """Return the versions that a format must have.
+
+    What the log does not say any more it must have where an object of it is there. The next publisher finishes the
+    newest one.
+    """
+    found = []
+    for version in range(table.kept[0].version, table.version):
+        formats = replay.formats_of(table.topic_id, version)
+        is_there = version in versions.versions or version in versions.begun
+        if is_there if formats is None else format_name in formats:
+            found.append(version)
+    return [*found, *([table.version] if table.version in versions.versions else ())]
 
 
 class _Version(NamedTuple):
@@ -120,7 +178,7 @@ class _Format(NamedTuple):
     did. A file whose footer cannot be read has the second description alone.
     """
 
-    versions: Callable[[_FormatCheck], Iterator[_Version]]
+    versions: Callable[[_FormatCheck], Iterator[_Version | _Broken]]
     canonical: Callable[[_FormatCheck], _Canonical]
     expected: Callable[[TableVersion], Mapping[str, Sequence[tuple[int, Any]]]]
     plain: Callable[[Any], Any]
@@ -134,7 +192,7 @@ class _Format(NamedTuple):
 
 
 class _FormatCheck:
-    """A table in one of its formats. `sizes` are of all objects in its folder, and `metadata` has the format's."""
+    """A table in one format: `sizes` are of all objects in its folder, `expected` the versions that it must have."""
 
     def __init__(
         self,
@@ -143,43 +201,51 @@ class _FormatCheck:
         newest: TableVersion,
         whole: TableVersion,
         sizes: Mapping[str, int],
-        metadata: str,
+        versions: FormatVersions,
+        expected: Sequence[int],
     ) -> None:
         self.objects = objects
         self.newest = newest
         self.whole = whole
         self.sizes = sizes
-        self.promised: Final = range(table.kept[0].version, table.version + 1)
-        """The versions that readers may ask for."""
+        self.first: Final = table.kept[0].version
+        self.versions = versions
+        self.expected = expected
         self._folder = names.topic_folder(table.name, table.topic_id)
-        self._fix = _ANEW.format(folder=metadata)
 
     def problems(self, described: _Format) -> Iterator[Problem]:
         """Yield what is wrong with the versions that a format has, the last one with its canonical objects."""
         known = described.expected(self.whole)
-        seen = set[str]()
-        try:
-            for version, name, files in described.versions(self):
-                is_newest = version == self.newest.version
-                for path in sorted(files.keys() - seen):
-                    yield from self._file_problem(version, path, files[path][0])
-                for path in sorted(files.keys() if is_newest else files.keys() - seen):
-                    # Statistics are compared in the newest version: those before may have had fewer columns.
-                    if path in known and not described.is_right(files[path], known[path], with_statistics=is_newest):
-                        yield Problem(self._folder + name, f"it says of {path} what the log does not", self._fix)
-                seen |= files.keys()
-                if is_newest:
+        seen, named = set[str](), set[str]()
+        for found in described.versions(self):
+            if isinstance(found, _Broken):
+                # All versions after it may be, for the same reason.
+                if found.name not in named:
+                    yield Problem(self._folder + found.name, found.reason, WRITE_ANEW, found.is_missing)
+                named.add(found.name)
+                continue
+            version, name, files = found
+            is_newest = version == self.newest.version
+            for path in sorted(files.keys() - seen):
+                yield from self._file_problem(version, path, files[path][0])
+            for path in sorted(files.keys() if is_newest else files.keys() - seen):
+                # Statistics are compared in the newest version: those before may have had fewer columns.
+                if path in known and not described.is_right(files[path], known[path], with_statistics=is_newest):
+                    yield Problem(self._folder + name, f"it says of {path} what the log does not", WRITE_ANEW)
+            seen |= files.keys()
+            if is_newest:
+                try:
                     yield from self._newest_problems(name, files.keys() ^ known.keys(), described.canonical(self))
-        except _Broken as broken:
-            yield Problem(self._folder + broken.name, broken.reason, self._fix, broken.is_missing)
+                except _Broken as broken:
+                    yield Problem(self._folder + broken.name, broken.reason, WRITE_ANEW, broken.is_missing)
 
     def _newest_problems(self, name: str, wrong: Collection[str], canonical: _Canonical) -> Iterator[Problem]:
         if wrong:
             reason = f"version {self.newest.version} does not have the files of the log: {len(wrong)} differ, as"
-            yield Problem(self._folder + name, f"{reason} {min(wrong)}", self._fix)
+            yield Problem(self._folder + name, f"{reason} {min(wrong)}", WRITE_ANEW)
         for object_name, expected in canonical:
             if self.read(object_name) not in expected:
-                yield Problem(self._folder + object_name, "it does not say what the log says", self._fix)
+                yield Problem(self._folder + object_name, "it does not say what the log says", WRITE_ANEW)
 
     @property
     def is_described(self) -> bool:
@@ -206,42 +272,87 @@ class _FormatCheck:
             yield Problem(self._folder + path, f"{named} with {size_bytes} bytes, and it has {found_bytes}", RESTORE)
 
 
-def _delta_versions(check: _FormatCheck) -> Iterator[_Version]:
-    """Yield the versions of a Delta table that are promised.
+def _delta_versions(check: _FormatCheck) -> Iterator[_Version | _Broken]:
+    """Yield the versions of a Delta table as readers of each one find them."""
+    yield from _delta_hint(check)
+    files, before = DeltaFiles(None), -1
+    for version in check.expected:
+        try:
+            if version != before + 1 or version == check.expected[0]:
+                files = _delta_start(check, version)
+            else:
+                _apply(check, files, version)
+                _compare_checkpoint(check, files, version)
+        except _Broken as broken:
+            yield broken
+            before = -2
+            continue
+        before = version
+        yield _Version(version, delta.commit_name(version), _added(files))
+
+
+def _delta_hint(check: _FormatCheck) -> Iterator[_Broken]:
+    """Yield the checkpoint that the hint names if it does not exist: readers look for it."""
+    name = delta.LAST_CHECKPOINT
+    hinted = delta.hinted_version(check.read(name)) if name in check.sizes else None
+    # Other engines write checkpoints of several parts.
+    named = "" if hinted is None else delta.checkpoint_name(hinted).removesuffix("parquet")
+    if named and not any(each.startswith(named) for each in check.sizes):
+        yield _Broken(f"{named}parquet", "_last_checkpoint names it and it does not exist", is_missing=True)
+
+
+def _delta_start(check: _FormatCheck, version: int) -> DeltaFiles:
+    """Return the files of a version, from the newest checkpoint on that is not above it.
+
+    The checkpoint may be below the promised ones: theirs is not written before the newest version is.
 
     Raises:
-        _Broken: one cannot be read.
+        _Broken: an object that readers need does not exist, or cannot be read.
     """
-    found = (_COMMIT.fullmatch(name) for name in check.sizes)
-    commits = [version for match in found if match and (version := int(match[1])) in check.promised]
-    if not commits:
-        return
-    start = _first_checkpoint(check, min(commits))
-    files = DeltaFiles(None)
-    for version in range(start, max(commits) + 1):
-        is_checkpoint = version == start > 0
-        name = delta.checkpoint_name(version) if is_checkpoint else delta.commit_name(version)
-        data = check.read(name)
-        try:
-            if is_checkpoint:
-                files = DeltaFiles(data)
-            else:
-                files.apply(data)
-        except WRONG_METADATA as error:
-            raise _Broken(name, f"it cannot be read: {error}") from error
-        if version in check.promised:
-            yield _Version(version, delta.commit_name(version), _added(files))
+    start = max((each for each in check.versions.checkpoints if each <= version), default=0)
+    present = set(check.versions.versions)
+    begin = version
+    while begin > start and begin - 1 in present:
+        begin -= 1
+    if begin > start and version in present:
+        # Between them is a gap, which a checkpoint ends, or a commit is lost.
+        is_lost = begin - 1 in check.expected
+        name = delta.commit_name(begin - 1) if is_lost else delta.checkpoint_name(begin)
+        raise _Broken(name, f"version {version} cannot be read without it", is_missing=True)
+    files = _checkpoint_files(check, start) if start else DeltaFiles(None)
+    for number in range(start + 1 if start else 0, version + 1):
+        _apply(check, files, number)
+    if delta.commit_name(version) not in check.sizes:
+        raise _Broken(delta.commit_name(version), f"version {version} has none", is_missing=True)
+    return files
 
 
-def _first_checkpoint(check: _FormatCheck, version: int) -> int:
-    """Return the version from whose checkpoint on a reader of `version` reads, 0 for none.
+def _apply(check: _FormatCheck, files: DeltaFiles, version: int) -> None:
+    name = delta.commit_name(version)
+    try:
+        files.apply(check.read(name))
+    except WRONG_METADATA as error:
+        raise _Broken(name, f"it cannot be read: {error}") from error
 
-    It may be below the promised ones: theirs is not written before the newest version is. Without any it is `version`.
+
+def _checkpoint_files(check: _FormatCheck, version: int) -> DeltaFiles:
+    name = delta.checkpoint_name(version)
+    try:
+        return DeltaFiles(check.read(name))
+    except WRONG_METADATA as error:
+        raise _Broken(name, f"it cannot be read: {error}") from error
+
+
+def _compare_checkpoint(check: _FormatCheck, files: DeltaFiles, version: int) -> None:
+    """Compare a checkpoint with the commits up to it: readers of later versions begin there.
+
+    Raises:
+        _Broken: it has other files.
     """
-    for number in range(version, 0, -1):
-        if delta.checkpoint_name(number) in check.sizes:
-            return number
-    return 0 if delta.commit_name(0) in check.sizes else version
+    if version in check.versions.checkpoints:
+        sizes = {path: add.size for path, add in _checkpoint_files(check, version).files.items()}
+        if sizes != {path: add.size for path, add in files.files.items()}:
+            raise _Broken(delta.checkpoint_name(version), "it has other files than the commits up to it")
 
 
 def _delta_files(whole: TableVersion) -> Mapping[str, Sequence[tuple[int, Any]]]:
@@ -272,7 +383,7 @@ def _delta_objects(check: _FormatCheck) -> _Canonical:
     version = check.newest.version
     before = delta.commit_name(version - 1) if version else ""
     has_before = before in check.sizes
-    if not check.is_described or (version == check.promised[0] > 0 and not has_before):
+    if not check.is_described or (version == check.first > 0 and not has_before):
         return []
     try:
         commit = delta.commit(check.newest, lambda: check.whole, check.read(before) if has_before else None)
@@ -285,22 +396,32 @@ def _without_statistics(add: Add) -> Add:
     return replace(add, stats="")
 
 
-def _iceberg_versions(check: _FormatCheck) -> Iterator[_Version]:
-    """Yield the versions of an Iceberg table that are promised.
-
-    Raises:
-        _Broken: one cannot be read.
-    """
-    names_ = {iceberg().metadata_name(number): number for number in check.promised}
-    name = max((name for name in names_ if name in check.sizes), key=names_.__getitem__, default=None)
-    if name is None:
-        return
-    try:
-        files = iceberg().IcebergFiles(msgspec.json.decode(check.read(name)), check.read)
-        for version in files.versions:
-            yield _Version(version, iceberg().list_name(version), _described(files.files(version)))
-    except WRONG_METADATA as error:
-        raise _Broken(name, f"its files cannot be read: {error}") from error
+def _iceberg_versions(check: _FormatCheck) -> Iterator[_Version | _Broken]:
+    """Yield the versions of an Iceberg table, by the newest metadata that has each of them as a snapshot."""
+    left = set(check.expected)
+    for version in check.expected:
+        if (name := icebergnames.metadata_name(version)) not in check.sizes:
+            yield _Broken(name, f"version {version} has none", is_missing=True)
+            left.discard(version)
+    while left:
+        newest = max(left)
+        name = icebergnames.metadata_name(newest)
+        try:
+            files = iceberg().IcebergFiles(msgspec.json.decode(check.read(name)), check.read)
+            if newest not in files.versions:
+                raise ValueError(f"it has no version {newest}")
+        except (_Broken, *WRONG_METADATA) as error:
+            yield error if isinstance(error, _Broken) else _Broken(name, f"it cannot be read: {error}")
+            left.discard(newest)
+            continue
+        for version in left.intersection(files.versions):
+            left.discard(version)
+            try:
+                yield _Version(version, iceberg().list_name(version), _described(files.files(version)))
+            except _Broken as broken:
+                yield broken
+            except WRONG_METADATA as error:
+                yield _Broken(iceberg().list_name(version), f"its files cannot be read: {error}")
 
 
 def _described(files: Mapping[str, dict[str, Any]]) -> _Files:
@@ -309,7 +430,7 @@ def _described(files: Mapping[str, dict[str, Any]]) -> _Files:
 
 def _iceberg_files(whole: TableVersion) -> Mapping[str, Sequence[tuple[int, Any]]]:
     objects = dict(iceberg().publication(whole, None, dict[str, bytes]().__getitem__))
-    metadata = msgspec.json.decode(objects[iceberg().metadata_name(whole.version)])
+    metadata = msgspec.json.decode(objects[icebergnames.metadata_name(whole.version)])
     files = _described(iceberg().IcebergFiles(metadata, objects.__getitem__).files(whole.version))
     return {path: (each,) for path, each in files.items()}
 
@@ -323,13 +444,16 @@ def _iceberg_objects(check: _FormatCheck) -> _Canonical:
         _Broken: the metadata of the version before says something else than it must.
     """
     version = check.newest.version
-    if version == check.promised[0] > 0:
+    if version == check.first > 0:
         return []
     try:
-        found = iceberg_objects(check.objects, check.newest, lambda: check.whole, check.promised[0])
-        return [(name, (data,)) for name, data in found]
+        made = iceberg_objects(check.objects, check.newest, lambda: check.whole, check.first)
+        if version - 1 not in check.versions.versions and made[-1][1] != check.read(made[-1][0]):
+            # Of a release that began anew after a gap.
+            made = iceberg_objects(check.objects, check.newest, lambda: check.whole, check.first, keeps_older=False)
     except DamagedObject as damaged:
-        raise _Broken(iceberg().metadata_name(version - 1), damaged.reason) from damaged
+        raise _Broken(icebergnames.metadata_name(version - 1), damaged.reason) from damaged
+    return [(name, (data,)) for name, data in made]
 
 
 _DELTA: Final = _Format(_delta_versions, _delta_objects, _delta_files, _without_statistics)

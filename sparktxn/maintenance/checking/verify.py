@@ -45,7 +45,7 @@ from sparktxn.maintenance.checking.segmentcheck import (
     stored_segment,
     tasks_of,
 )
-from sparktxn.maintenance.checking.tablecheck import table_problems
+from sparktxn.maintenance.checking.tablecheck import TableReplay, table_problems
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
 from sparktxn.maintenance.keptobjects import Head, Marks, find_checksums, heads_in, mark
 from sparktxn.maintenance.overtaken import check_not_overtaken, in_attempts
@@ -178,7 +178,7 @@ class _Verification:
             self._check_not_overtaken()
             if self._read_records:
                 checked = self._checked(tasks, run)
-            self._found.problems += table_problems(self._store.log, self._topic_ids)
+            self._found.problems += table_problems(self._store.log, replay, self._topic_ids)
         except _Damaged:
             pass
         except (DamagedObject, FormatVersionError) as damaged:
@@ -222,7 +222,7 @@ class _Verification:
 
     # the log
 
-    def _replayed(self) -> Replay:
+    def _replayed(self) -> TableReplay:
         """Return a replica at the log's end, with every checkpoint on its way compared.
 
         Raises:
@@ -234,7 +234,7 @@ class _Verification:
         if self._horizon > 1:
             self._check_marker({head.checkpoint for head in listed})
         heads = self._opened(listed)
-        replay = Replay(self._objects, self._base(heads))
+        replay = TableReplay(self._objects, self._base(heads))
         try:
             for entry in sorted({head.entry for head in heads}):
                 replay.advance_to(entry, _WINDOW)

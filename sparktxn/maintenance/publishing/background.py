@@ -6,7 +6,7 @@ from typing import Final
 
 from sparktxn.config.topic import table_formats, topic_setting
 from sparktxn.log.log import Log
-from sparktxn.maintenance.publishing.publish import PublishJob
+from sparktxn.maintenance.publishing.publish import PublishJob, PublishReport, RefusedTable
 from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
 from sparktxn.maintenance.rewriting import folding
 from sparktxn.process.events import log_event
@@ -31,6 +31,7 @@ class Publisher:
         self._repeated = Repeated(log, self.step)
         self._has_failed = False
         self._entry = 0
+        self._refused: tuple[RefusedTable, ...] = ()
         self._job: PublishJob | None = None
 
     def after_checkpoint(self) -> None:
@@ -54,6 +55,7 @@ class Publisher:
                     if report is None:
                         return 0.0
                     self._entry, self._job = report.entry, None
+                    self._say_refused(report)
                     wait_s = self._wait_s()
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
             # A version that was published may have no metadata yet.
@@ -67,6 +69,13 @@ class Publisher:
         self._repeated.succeeded()
         # A table that shows all has had no version for longer than it may lag behind.
         return wait_s if wait_s > 0 else self._target_s()
+
+    def _say_refused(self, report: PublishReport) -> None:
+        """Log which topics another process has to publish, once for each reason."""
+        for each in report.refused:
+            if each not in self._refused:
+                log_event("table_not_publishable", store=self._log.objects.uri, reason=each.reason)
+        self._refused = report.refused
 
     def _tables(self) -> list[TopicState]:
         return [topic for topic in self._log.topics() if table_formats(topic.settings)]

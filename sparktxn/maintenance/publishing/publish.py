@@ -8,7 +8,7 @@ written: it follows from the log, so that what a process leaves is finished by t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -22,18 +22,18 @@ from sparktxn.format.newer import TABLES
 from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
-from sparktxn.maintenance.publishing.metadata import write_metadata
 from sparktxn.maintenance.publishing.unpublished import cut_since, places_of, plan_unpublished
 from sparktxn.maintenance.rewriting.rewrite import RewriteTask, do_tasks
-from sparktxn.maintenance.tableobjects import check_tables, is_written
+from sparktxn.maintenance.tablemetadata import write_metadata
+from sparktxn.maintenance.tableobjects import check_tables, iceberg, is_written
 from sparktxn.process.clock import Clock, in_time
 from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
 from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.fieldtypes import Columns, TopicIdPartition
 from sparktxn.values.structs import PublishedPartition, PublishedPlaces, TableState, TopicState
 
-__all__ = ["PublishJob", "PublishReport", "PublishedTable", "publish_tables"]
+__all__ = ["PublishJob", "PublishReport", "PublishedTable", "RefusedTable", "publish_tables"]
 
 _ATTEMPTS: Final = 5
 _FILE_BYTES: Final = 33_554_432
@@ -53,17 +53,26 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
     added_records: int = 0
 
 
+class RefusedTable(Struct, frozen=True):
+    """A topic that this process cannot publish, and why."""
+
+    topic: str
+    reason: str
+
+
 class PublishReport(Struct, frozen=True, kw_only=True):
     """What was published, or with `dry_run` would be; a dry run does not know the files.
 
-    `unchanged` are the topics whose tables show all that is committed. `overtaken` is True if others have changed the
-    topics each time: call again.
+    `unchanged` are the topics whose tables show all that is committed. `refused` are topics that this process cannot
+    publish, such as for a package that is not installed: another process may. `overtaken` is True if others have
+    changed the topics each time: call again.
     """
 
     dry_run: bool
     entry: int
     tables: tuple[PublishedTable, ...] = ()
     unchanged: tuple[str, ...] = ()
+    refused: tuple[RefusedTable, ...] = ()
     overtaken: bool = False
 
 
@@ -89,7 +98,8 @@ def publish_tables(
         timeout_s: how long all of it may take.
 
     Raises:
-        ConfigurationError: a topic is no table, or cannot be one; or `location` is no whole address.
+        ConfigurationError: a topic that is named is no table, or this process cannot publish it; or it can publish
+            none of all. Nothing was published. Or `location` is no whole address.
         CommandRefused: a topic does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         OutcomeUnknown: it is not known whether the versions were published; call again.
         StoreUnavailable: the store did not answer; what was published is finished by the next call.
@@ -133,6 +143,21 @@ class _Known(Struct):
     features: Sequence[str]
     copied_entry: int
     """Entries up to it are those of the store that this one is a copy of; 0 if it is none."""
+    finished: dict[int, TableState]
+    """Tables of topics that are none any more: their newest version is finished, and none follows."""
+    refused: dict[str, str]
+    """Topics that this process cannot publish, with the reasons."""
+
+    def refuse(self, topic_id: int, name: str, reason: str) -> None:
+        """Leave a table alone that this process cannot publish: others go on."""
+        self.topics = {id_: topic for id_, topic in self.topics.items() if id_ != topic_id}
+        self.tables = {id_: table for id_, table in self.tables.items() if id_ != topic_id}
+        self.refused[name] = f"topic {name!r}: {reason}"
+
+    @property
+    def refusals(self) -> tuple[RefusedTable, ...]:
+        """The topics that this process cannot publish, by their names."""
+        return tuple(RefusedTable(name, reason) for name, reason in sorted(self.refused.items()))
 
     def is_own(self, table: TableState) -> bool:
         """Return whether a table's newest version was published in this store: else its location is elsewhere."""
@@ -251,11 +276,13 @@ class PublishJob:
         publication = [*changed, *(self._last(table) for table in self._deleted(known))]
         published = {wanted.topic_id for wanted in publication}
         unchanged = tuple(topic.name for id_, topic in known.topics.items() if id_ not in published)
+        refused = known.refusals
         if not publication:
-            return PublishReport(dry_run=False, entry=entry, unchanged=unchanged)
+            return PublishReport(dry_run=False, entry=entry, unchanged=unchanged, refused=refused)
         if not self._submit(known, entry, checked.entry if checked is not None else entry, publication):
             return None
-        return PublishReport(dry_run=False, entry=entry, tables=self._written(published), unchanged=unchanged)
+        tables = self._written(published)
+        return PublishReport(dry_run=False, entry=entry, tables=tables, unchanged=unchanged, refused=refused)
 
     def _deleted(self, known: _Known) -> list[TableState]:
         """Return the tables of deleted topics that need one more version."""
@@ -274,15 +301,36 @@ class PublishJob:
             check_tables(self._log, self._topics, gone.union(topic.name for topic in topics.values()))
             topics = {id_: topic for id_, topic in topics.items() if topic.name in self._topics}
             tables = {id_: table for id_, table in tables.items() if id_ in topics or table.name in self._topics}
-        tables = {id_: table for id_, table in tables.items() if id_ in topics or id_ not in existing}
+        finished = {id_: table for id_, table in tables.items() if id_ in existing and id_ not in topics}
         copied = copied_entry(self._log.objects) if tables else 0
-        return _Known(topics, tables, places, features, copied)
+        tables = {id_: table for id_, table in tables.items() if id_ not in finished}
+        known = _Known(topics, tables, places, features, copied, finished, {})
+        for id_, topic in topics.items():
+            if (reason := _refusal(table_formats(topic.settings), topic.schema)) is not None:
+                known.refuse(id_, topic.name, reason)
+        for id_, table in tables.items():
+            is_last = id_ not in existing and not table.is_deleted
+            if is_last and (reason := _refusal(table.formats, None)) is not None:
+                known.refuse(id_, table.name, reason)
+        return known
 
     def _finish(self, known: _Known) -> None:
-        """Write what an earlier publisher has left of the newest versions."""
-        for id_, table in known.tables.items():
+        """Write what an earlier publisher has left of the newest versions.
+
+        Raises:
+            ConfigurationError: a topic that is named cannot be published by this process, or none of all can.
+        """
+        for id_, table in (known.tables | known.finished).items():
             if known.is_own(table) and not is_written(self._log.objects, table):
-                self._write(id_)
+                try:
+                    self._write(id_)
+                except ConfigurationError as missing:
+                    known.refuse(id_, table.name, str(missing))
+        self._check_refused(known)
+
+    def _check_refused(self, known: _Known) -> None:
+        if known.refused and (self._topics is not None or not (known.topics or known.tables)):
+            raise ConfigurationError(known.refusals[0].reason)
 
     def _write(self, topic_id: int) -> PublishedTable | None:
         """Write the newest version of a table; return what it is.
@@ -335,6 +383,7 @@ class PublishJob:
 
     def _foreseen(self) -> PublishReport:
         known = self._known()
+        self._check_refused(known)
         view = self._view(known)
         behind: dict[int, int] = {}
         for task in self._planned(known, view) if view is not None else ():
@@ -351,7 +400,8 @@ class PublishJob:
             PublishedTable(topic=table.name, version=table.version + 1, entry=entry) for table in self._deleted(known)
         ]
         unchanged = tuple(topic.name for id_, topic in known.topics.items() if id_ not in behind and id_ not in changed)
-        return PublishReport(dry_run=True, entry=entry, tables=tuple(tables), unchanged=unchanged)
+        refused = known.refusals
+        return PublishReport(dry_run=True, entry=entry, tables=tuple(tables), unchanged=unchanged, refused=refused)
 
     def _write_files(self, tasks: Iterable[RewriteTask]) -> bool:
         """Write merged files of what a view has committed; return False if others came first."""
@@ -371,7 +421,7 @@ class PublishJob:
         return True
 
     def _changed(self, known: _Known, view: ReadView) -> list[TableToPublish] | None:
-        """Return the tables of which a version would have other files than the newest one, or other columns.
+        """Return the tables of which a version would have other files than the newest one, columns or formats.
 
         None if a topic has been deleted or created again since they were planned.
         """
@@ -380,12 +430,16 @@ class PublishJob:
             if view.topics[topic.name].topic_id != id_:
                 return None
             topic = view.topics[topic.name]
-            _check_columns(topic)
             places = [places_of(view.partitions[topic.name, number]) for number in range(topic.partition_count)]
             table = known.tables.get(id_)
             before = [known.places.get((id_, number), _NOWHERE) for number in range(topic.partition_count)]
             own = table if table is not None and known.is_own(table) else None
-            is_shown = own is not None and own.columns == topic.schema and places == before
+            is_shown = (
+                own is not None
+                and own.columns == topic.schema
+                and places == before
+                and {*own.formats}.issuperset(table_formats(topic.settings))
+            )
             if not is_shown or self._is_held(table, topic):
                 found.append(
                     TableToPublish(
@@ -433,16 +487,21 @@ class PublishJob:
         return True
 
 
-def _check_columns(topic: TopicState) -> None:
-    """Refuse a topic whose columns have names that a format of its table takes for one.
+def _refusal(formats: Container[str], columns: Columns | None) -> str | None:
+    """Return why this process cannot publish a topic in its formats; None if it can.
 
-    Raises:
-        ConfigurationError: Iceberg takes a column ``a.b`` for the field ``b`` of a column ``a``.
+    A package is missing, or columns have names that a format takes for one. Iceberg takes a column ``a.b`` for the
+    field ``b`` of a column ``a``.
     """
-    if "iceberg" in table_formats(topic.settings) and (name := ambiguous_name(topic.schema)) is not None:
-        raise ConfigurationError(
-            f"topic {topic.name!r} cannot be an Iceberg table: two columns or fields are called {name!r} there"
-        )
+    if "iceberg" not in formats:
+        return None
+    if (name := ambiguous_name(columns)) is not None:
+        return f"it cannot be an Iceberg table: two columns or fields are called {name!r} there"
+    try:
+        iceberg()
+    except ConfigurationError as missing:
+        return str(missing)
+    return None
 
 
 def _shown(known: _Known) -> dict[int, int]:

@@ -12,7 +12,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.log.follow.newestcopy import copied_entry
 from sparktxn.store import Store
-from sparktxn.tableformats.iceberg import metadata_name
+from sparktxn.tableformats.icebergnames import metadata_name
 from sparktxn.values.structs import TableState
 
 __all__ = ["LoadedTable", "PublishedTables"]

@@ -13,8 +13,9 @@ from typing import Any
 
 import fastavro
 import pytest
+from msgspec.structs import replace
 
-from sparktxn.tableformats import iceberg
+from sparktxn.tableformats import iceberg, icebergnames
 from sparktxn.tableformats.icebergavro import ENTRY, decode_file
 from sparktxn.tableformats.icebergmanifests import FULL_FILES, MERGED_MANIFESTS, decode_list
 from sparktxn.tableformats.icebergschema import ambiguous_name, last_column_id, name_mapping, schema_of
@@ -157,7 +158,7 @@ def test_the_bytes_of_a_version_never_change():
 def test_the_hint_is_the_number_in_the_name_of_the_metadata():
     assert iceberg.VERSION_HINT == "metadata/version-hint.text"
     assert (iceberg.metadata_name(0), iceberg.version_hint(0)) == ("metadata/v1.metadata.json", b"1")
-    assert [iceberg.hinted_version(hint) for hint in (iceberg.version_hint(7), b"", b"v8")] == [7, None, None]
+    assert [icebergnames.hinted_version(hint) for hint in (iceberg.version_hint(7), b"", b"v8")] == [7, None, None]
 
 
 def test_the_metadata_of_a_table_without_files():
@@ -499,7 +500,7 @@ def test_versions_that_cannot_be_read_are_left_out_and_their_metadata_is_past():
     files = [each["metadata-file"].rpartition("/")[2] for each in metadata["metadata-log"]]
     assert files == ["v6.metadata.json", "v7.metadata.json"]
     others = [iceberg.VERSION_HINT, _file().path, "_delta_log/00000000000000000000.json"]
-    past = iceberg.past_names([*table.objects, *others], metadata, table.objects.__getitem__)
+    past = iceberg.past_names([*table.objects, *others], metadata, 5, table.objects.__getitem__)
     needed = table.objects.keys() - set(past)
     assert needed == {
         *(f"metadata/snap-{number}.avro" for number in (6, 7, 8)),
@@ -514,10 +515,33 @@ def test_the_only_version_that_can_be_read_has_no_metadata_before():
     table.publish(first=1)
     assert table.metadata["metadata-log"] == []
     assert [each["snapshot-id"] for each in table.metadata["snapshots"]] == [2]
-    assert iceberg.past_names(table.objects, table.metadata, table.objects.__getitem__) == [
+    assert iceberg.past_names(table.objects, table.metadata, 1, table.objects.__getitem__) == [
         "metadata/snap-1.avro",
         "metadata/v1.metadata.json",
     ]
+
+
+@pytest.mark.parametrize("columns", [None, (("id", "int64", True),)])
+def test_after_a_gap_the_snapshots_from_before_it_can_be_read(columns):
+    table = Table()
+    for number in range(3):
+        table.publish(_file(number))
+    version = replace(_version(6, added=[_file(0), _file(9)]), columns=columns)
+    objects = dict(iceberg.publication(version, None, table.objects.__getitem__, first=1, older=table.metadata))
+    metadata = json.loads(objects["metadata/v7.metadata.json"])
+    assert [each["snapshot-id"] for each in metadata["snapshots"]] == [2, 3, 7]
+    assert [each["snapshot-id"] for each in metadata["snapshot-log"]] == [2, 3, 7]
+    files = [each["metadata-file"].rpartition("/")[2] for each in metadata["metadata-log"]]
+    assert files == ["v2.metadata.json", "v3.metadata.json"]
+    assert "parent-snapshot-id" not in metadata["snapshots"][-1]
+    # The columns of the snapshots before are there under their own number.
+    assert [each["schema-id"] for each in metadata["schemas"]] == ([0] if columns is None else [0, 1])
+    assert [each["schema-id"] for each in metadata["snapshots"]] == ([0, 0, 0] if columns is None else [0, 0, 1])
+    assert metadata["snapshots"][-1]["summary"]["total-data-files"] == "2"
+    listed = iceberg.IcebergFiles(metadata, {**table.objects, **objects}.__getitem__)
+    assert {version: len(listed.files(version)) for version in listed.versions} == {1: 2, 2: 3, 6: 2}
+    past = iceberg.past_names([*table.objects, *objects], metadata, 1, {**table.objects, **objects}.__getitem__)
+    assert sorted(past) == ["metadata/snap-1.avro", "metadata/v1.metadata.json"]
 
 
 def test_metadata_of_another_version_is_refused():

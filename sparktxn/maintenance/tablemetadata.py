@@ -1,4 +1,4 @@
-"""Writing what a version of a table looks like in each format.
+"""Writing what a version of a table looks like in each format, when it is published and when it is repaired.
 
 The objects follow from the log, and from those of the version before. So any process may write them, and what one has
 left is finished by the next. An object that exists is right: it is put if it is absent, and only hints are overwritten.
@@ -6,7 +6,7 @@ left is finished by the next. An object that exists is right: it is put if it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import Final
 
@@ -16,7 +16,7 @@ from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
 from sparktxn.objectstore.putting import put_until_stored, replace_hint
 from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
-from sparktxn.tableformats import delta
+from sparktxn.tableformats import delta, icebergnames
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState
 
@@ -26,8 +26,22 @@ _CHECKPOINT_VERSIONS: Final = 100
 """A Delta table gets a checkpoint after so many versions: a reader reads at most so many commits after it."""
 
 
-def write_metadata(log: Log, table: TableState, published: Sequence[PublishedPartition]) -> TableVersion:
+def write_metadata(
+    log: Log,
+    table: TableState,
+    published: Sequence[PublishedPartition],
+    *,
+    formats: Container[str] | None = None,
+    first: int | None = None,
+) -> TableVersion:
     """Write the newest version of a table in its formats, where it is missing; return it.
+
+    Args:
+        log: the store.
+        table: the table, as it was when the version was the newest one.
+        published: its partitions, as they were then.
+        formats: those to write, of the table's; None for all of them.
+        first: the oldest version that can be read, if that is another one by now.
 
     Raises:
         DamagedObject: an object that it is made from is missing or damaged, or has other bytes than it must have.
@@ -39,10 +53,12 @@ def write_metadata(log: Log, table: TableState, published: Sequence[PublishedPar
     def whole() -> TableVersion:
         return with_statistics(log.objects, whole_version(log.objects, table, published, version))
 
-    if "delta" in table.formats:
-        _Delta(log, version).write(whole, table.kept[0].version)
-    if "iceberg" in table.formats:
-        _Iceberg(log, version).write(whole, table.kept[0].version)
+    wanted = [each for each in table.formats if formats is None or each in formats]
+    first = table.kept[0].version if first is None else first
+    if "delta" in wanted:
+        _Delta(log, version).write(whole, first)
+    if "iceberg" in wanted:
+        _Iceberg(log, version).write(whole, first)
     return version
 
 
@@ -75,8 +91,8 @@ class _Delta(_Folder):
     def write(self, whole: Callable[[], TableVersion], first: int) -> None:
         """Write the commit, and before it the checkpoint of `first`, the oldest version that can be read.
 
-        A version without commits before it has its checkpoint first. So `first` may have no commit: the topic was not
-        this table yet, or it was in the store that this one is a copy of.
+        A version without commits before it has its checkpoint first. So `first` may have no commit: the topic was no
+        Delta table then, or it was in the store that this one is a copy of.
         """
         number = self._version.version
         previous = self._get(delta.commit_name(number - 1)) if number else None
@@ -85,11 +101,8 @@ class _Delta(_Folder):
         if number and previous is None:
             self._checkpoint(number, None, [delta.commit(whole(), whole, None)])
             newest = number
-        elif first and self._get(delta.checkpoint_name(first)) is not None:
-            newest = first
-        elif first and (known := commit if first == number else self._get(delta.commit_name(first))) is not None:
-            self._checkpoint_after(first, known)
-            newest = first
+        elif first:
+            newest = self._oldest_checkpoint(first, commit if first == number else None)
         self._put(delta.commit_name(number), commit, earlier=delta.earlier_commit(self._version))
         if number and number % _CHECKPOINT_VERSIONS == 0:
             self._checkpoint_after(number, commit)
@@ -103,6 +116,20 @@ class _Delta(_Folder):
         except tableobjects.WRONG_METADATA as error:
             name = self._folder + delta.commit_name(self._version.version - 1)
             raise DamagedObject(name, f"the next commit cannot be made from it: {error}") from error
+
+    def _oldest_checkpoint(self, first: int, commit: bytes | None) -> int:
+        """Return the version from whose checkpoint on those from `first` on are read.
+
+        `first` gets one if it has none. `commit` is that of `first`; None if it is stored.
+        """
+        if self._get(delta.checkpoint_name(first)) is not None:
+            return first
+        known = self._get(delta.commit_name(first)) if commit is None else commit
+        if known is not None:
+            self._checkpoint_after(first, known)
+            return first
+        # The first version after a gap has a checkpoint of its own.
+        return tableobjects.format_versions(self._log.objects, self._folder, "delta").needed_from(first) or 0
 
     def _checkpoint_after(self, number: int, commit: bytes) -> None:
         """Write the checkpoint of a version, from the newest one below it and the commits since."""
@@ -140,5 +167,5 @@ class _Iceberg(_Folder):
         """Write manifests, the list of them and the metadata, in this order; then the hint."""
         for name, data in tableobjects.iceberg_objects(self._log.objects, self._version, whole, first):
             self._put(name, data)
-        iceberg = tableobjects.iceberg()
-        self._log.objects.put(self._folder + iceberg.VERSION_HINT, iceberg.version_hint(self._version.version))
+        hint = icebergnames.version_hint(self._version.version)
+        self._log.objects.put(self._folder + icebergnames.VERSION_HINT, hint)
