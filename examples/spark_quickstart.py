@@ -1,6 +1,6 @@
 """Spark in a minute: one transaction over two topics, read back as a batch, then copied by an exactly-once stream.
 
-Run it with ``python examples/spark_quickstart.py``; it needs ``pip install 'sparktxn[spark]'`` and Java 17 or newer.
+Run it with ``python examples/spark_quickstart.py``; it needs ``pip install '.[spark]'`` and Java 17 or newer.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ __all__ = [
     "damage_named",
     "did_you_mean",
     "error_name",
+    "extra_to_install",
 ]
 
 
@@ -469,6 +470,17 @@ class ConfigurationError(KafkaException, ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ConfigurationError, (self.error.str(), self.error.code()))
+
+
+def extra_to_install(extra: str) -> str:
+    """Return how the packages of an extra of this package are installed, as the end of an error.
+
+    This is the one place that says it: the form holds for a checkout, and for a release.
+
+    >>> extra_to_install("s3")
+    "install sparktxn's extra 's3' (in a checkout: pip install '.[s3]')"
+    """
+    return f"install sparktxn's extra {extra!r} (in a checkout: pip install '.[{extra}]')"
 
 
 _SUGGESTION_CUTOFF: Final = 0.6

@@ -1,6 +1,6 @@
 """Maintenance by Airflow 3: every hour all jobs, and a reading of the whole store on Sundays.
 
-The worker has 'sparktxn[s3,cli]'. A job that is killed does no harm, nor do two at once.
+The worker has sparktxn with its extras s3 and cli. A job that is killed does no harm, nor do two at once.
 """
 
 from datetime import datetime, timedelta

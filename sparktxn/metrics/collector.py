@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.metrics.families import FAMILIES, Family
 from sparktxn.metrics.process import PROCESS
 from sparktxn.values import arguments
@@ -17,7 +17,7 @@ try:
     from prometheus_client.samples import Sample
 except ModuleNotFoundError as missing:
     raise ConfigurationError(
-        "figures for Prometheus need the package 'prometheus_client': pip install 'sparktxn[metrics]'"
+        f"figures for Prometheus need the package 'prometheus_client': {extra_to_install('metrics')}"
     ) from missing
 
 __all__ = ["register_with"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.values import arguments
 
 try:
     from opentelemetry import trace
 except ModuleNotFoundError as missing:
-    raise ConfigurationError("spans need the package 'opentelemetry-api': pip install 'sparktxn[tracing]'") from missing
+    raise ConfigurationError(f"spans need the package 'opentelemetry-api': {extra_to_install('tracing')}") from missing
 
 __all__ = ["tracer_of"]
 

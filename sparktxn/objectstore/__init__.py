@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.objectstore.uri import EXTRAS, FILE, MEMORY, parse_uri
+from sparktxn.objectstore.uri import EXTRAS, FILE, MEMORY, check_scheme, parse_uri
 from sparktxn.process.clock import Clock
 
 __all__ = ["ObjectInfo", "ObjectStore", "PutOutcome", "open_store"]
@@ -36,18 +36,13 @@ def open_store(
         if address.scheme == MEMORY:
             return MemoryStore(address.location, clock)
         return LocalStore(address.location, fsync=settings.fsync)
+    check_scheme(address.scheme)
     # Imported late: fsspec and what it brings would double the time to import this package.
     try:
         from sparktxn.objectstore.remote import RemoteStore
     except ImportError as error:
-        if address.scheme not in EXTRAS:
-            known = ", ".join(f"{scheme}://" for scheme in (FILE, MEMORY, *EXTRAS))
-            nearest = did_you_mean(address.scheme, EXTRAS)
-            raise ConfigurationError(
-                f"store URI scheme {address.scheme!r} is unknown: expected one of {known}, or a path{nearest}"
-            ) from None
         raise ConfigurationError(
             f"a {address.scheme}:// store needs a package that is not installed ({error}): "
-            f"pip install 'sparktxn[{EXTRAS.get(address.scheme, 's3')}]'"
+            f"{extra_to_install(EXTRAS[address.scheme])}"
         ) from None
     return RemoteStore(address, storage, request_timeout_s=settings.request_timeout_ms / 1000, clock=clock)

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import fsspec
 
 from sparktxn.config.values import boolean
-from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
+from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean, extra_to_install
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.azure import AZURE
 from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, causes
@@ -81,7 +81,7 @@ class RemoteStore:
         self, address: StoreUri, storage: Mapping[str, Any], *, request_timeout_s: float, clock: Clock
     ) -> None:
         self.uri = str(address)
-        self._cloud = _cloud(address.scheme)
+        self._cloud = _CLOUDS[address.scheme]
         self._scheme = address.scheme
         self._storage = parsed_storage(address.scheme, storage)
         self._secrets = sorted(_secrets(storage), key=len, reverse=True)
@@ -354,41 +354,18 @@ def _is_transient(refusal: ErrorResponse, error: BaseException) -> bool:
     )
 
 
-def _cloud(scheme: str) -> Cloud:
-    """Return what differs for `scheme`.
-
-    Raises:
-        ConfigurationError: it is unknown, or has no atomic create that we know of.
-    """
-    if scheme in _CLOUDS:
-        return _CLOUDS[scheme]
-    known = {"file", "memory", "s3a", "gcs", "az", *_CLOUDS}
-    if scheme in fsspec.available_protocols():
-        raise ConfigurationError(
-            f"store URI scheme {scheme!r}: fsspec knows it, but it is not known to create an object only if it is "
-            f"absent, and commits rest on that: expected one of {', '.join(sorted(known))}, or a path"
-        )
-    extras = ", ".join(f"pip install 'sparktxn[{extra}]' for {scheme}://" for scheme, extra in EXTRAS.items())
-    raise ConfigurationError(
-        f"store URI scheme {scheme!r} is unknown: expected one of {', '.join(sorted(known))}, or a path"
-        f"{did_you_mean(scheme, known)}. Extras: {extras}"
-    )
-
-
 def parsed_storage(scheme: str, storage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``storage.*`` settings in the types that the cloud takes; from Spark and files they come as text.
 
     Raises:
-        ConfigurationError: the scheme is unknown, or its package is missing. Or its cloud takes no such setting, or the
-            text is not of its type.
+        ConfigurationError: its package is missing. Or its cloud takes no such setting, or the text is not of its type.
     """
-    cloud = _cloud(scheme)
+    cloud = _CLOUDS[scheme]
     try:
         file_system = cloud.file_system()
     except ImportError as error:
         raise ConfigurationError(
-            f"{scheme}:// stores need a package that is not installed ({error}): "
-            f"pip install 'sparktxn[{EXTRAS[scheme]}]'"
+            f"{scheme}:// stores need a package that is not installed ({error}): {extra_to_install(EXTRAS[scheme])}"
         ) from None
     takes = {
         cloud.names.get(name, name): isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")

@@ -5,13 +5,14 @@ Addresses carry no secrets: credentials are ``storage.*`` settings, so an addres
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import unicodedata
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, did_you_mean, extra_to_install
 from sparktxn.values import arguments
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "MEMORY",
     "StoreUri",
     "broker_addresses",
+    "check_scheme",
     "parse_uri",
 ]
 
@@ -113,6 +115,36 @@ def _mistake(text: str) -> str | None:
     if len(start[1]) == 1:
         return f"begins with {start[0]!r}, a drive of Windows"
     return f"begins with {start[0]!r}, which is a scheme only as {start[0]}//…, and a folder only as ./{start[0]}…"
+
+
+def check_scheme(scheme: str) -> None:
+    """Check that the stores of `scheme` are known.
+
+    Raises:
+        ConfigurationError: it is unknown, or has no atomic create that we know of.
+    """
+    if scheme in (FILE, MEMORY, *EXTRAS):
+        return
+    known = sorted({FILE, MEMORY, "s3a", "gcs", "az", *EXTRAS})
+    if scheme in _fsspec_schemes():
+        raise ConfigurationError(
+            f"store URI scheme {scheme!r}: fsspec knows it, but it is not known to create an object only if it is "
+            f"absent, and commits rest on that: expected one of {', '.join(known)}, or a path"
+        )
+    extras = ", ".join(f"for {scheme}:// {extra_to_install(extra)}" for scheme, extra in EXTRAS.items())
+    raise ConfigurationError(
+        f"store URI scheme {scheme!r} is unknown: expected one of {', '.join(known)}, or a path"
+        f"{did_you_mean(scheme, known)}. Extras: {extras}"
+    )
+
+
+def _fsspec_schemes() -> list[str]:
+    """Return the schemes that fsspec knows; none where it is not installed."""
+    try:
+        schemes: list[str] = importlib.import_module("fsspec").available_protocols()
+    except ModuleNotFoundError:
+        return []
+    return schemes
 
 
 def _file_path(text: str, rest: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.scan.leaves import leaves
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -51,7 +51,7 @@ def opened(
 
 
 def imported(package: str) -> Any:
-    """Return a package that a caller needs only for some calls.
+    """Return a package that a caller needs only for some calls, and that an extra of its name brings.
 
     Raises:
         ImportError: it is not installed.
@@ -61,7 +61,7 @@ def imported(package: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        raise ModuleNotFoundError(f"{package} is not installed: pip install {package}", name=package) from None
+        raise ModuleNotFoundError(f"{package} is not installed: {extra_to_install(package)}", name=package) from None
 
 
 def moment_of(store: Store, as_of: AsOf) -> Moment:

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from sparktxn.config.store import storage_options
-from sparktxn.objectstore.remote import parsed_storage
 from sparktxn.objectstore.s3 import found_credentials
 from sparktxn.objectstore.uri import parse_uri
 
@@ -35,6 +34,9 @@ class S3Access:
 
     def __init__(self, folder: str, options: Mapping[str, Any]) -> None:
         self._folder = folder
+        # Imported late: it needs fsspec, which the core is installed without.
+        from sparktxn.objectstore.remote import parsed_storage
+
         storage = parsed_storage(_S3, storage_options(options))
         client: Mapping[str, Any] = storage.get("client_kwargs") or {}
         self._anonymous = bool(storage.get("anon"))

@@ -17,14 +17,19 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import pytest
-
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import StoreUnavailable
+from sparktxn.errors import StoreUnavailable, extra_to_install
 from sparktxn.objectstore import ObjectStore, PutOutcome, open_store
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
 from sparktxn.process.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault
+
+try:
+    import pytest
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"the kit for object stores needs pytest: {extra_to_install('testing')}", name=missing.name
+    ) from missing
 
 __all__ = ["ObjectStoreTests", "Opening", "RemoteObjectStoreTests", "Truth", "race"]
 

@@ -16,7 +16,7 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.text import printable
 from sparktxn.cli.verbs import topics
 from sparktxn.config.values import MILLISECONDS
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.objectstore.local import LocalStore
 from tests.cli.terminal import ok, txnlog
 
@@ -284,7 +284,7 @@ def test_without_its_packages_the_command_says_what_to_install(missing: str) -> 
     program = f"import sys; sys.modules['{missing}'] = None\nfrom sparktxn.cli.launch import main; sys.exit(main())"
     done = python(program)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "txnlog: the command needs Typer and Rich: pip install 'sparktxn[cli]'\n"
+    assert done.stderr == f"txnlog: the command needs Typer and Rich: {extra_to_install('cli')}\n"
 
 
 def test_the_library_does_not_import_the_command() -> None:

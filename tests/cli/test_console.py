@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from sparktxn.errors import extra_to_install
 from sparktxn.process import webserver
 from sparktxn.store import Store
 from tests.cli.shop import store
@@ -183,4 +184,4 @@ def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("console", "--port", "0", "--no-browser")
     assert (done.code, done.out) == (2, b"")
-    assert done.err == f"txnlog: the console needs the package '{missing}': pip install 'sparktxn[console]'\n"
+    assert done.err == f"txnlog: the console needs the package '{missing}': {extra_to_install('console')}\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparktxn.cli.doctorspark import examine_executors, examine_spark
+from sparktxn.errors import extra_to_install
 from tests.cli.terminal import ok, txnlog
 
 JAVA_17 = "echo 'openjdk version \"17.0.9\"' >&2"
@@ -46,9 +47,7 @@ def test_a_good_machine_has_no_finding(machine: dict[str, str]) -> None:
 @pytest.mark.parametrize("version", ["4.2.0", "3.5.1"])
 def test_an_old_spark(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr("importlib.metadata.version", {"pyspark": version, "sparktxn": "1.2.3"}.__getitem__)
-    assert findings(machine) == {
-        "spark": (f"PySpark {version}: expected 4.3 or newer", "pip install 'sparktxn[spark]'")
-    }
+    assert findings(machine) == {"spark": (f"PySpark {version}: expected 4.3 or newer", extra_to_install("spark"))}
 
 
 @pytest.mark.parametrize(

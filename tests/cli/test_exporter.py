@@ -11,6 +11,7 @@ import urllib.request
 
 import pytest
 
+from sparktxn.errors import extra_to_install
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
 from tests.cli.test_processes import WAIT_S, start, stream
@@ -63,4 +64,4 @@ def test_without_its_package_the_error_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     done = txnlog("exporter", "--port", "0")
     assert (done.code, done.out) == (2, b"")
-    assert done.err == "txnlog: the exporter needs the package 'prometheus_client': pip install 'sparktxn[metrics]'\n"
+    assert done.err == f"txnlog: the exporter needs the package 'prometheus_client': {extra_to_install('metrics')}\n"

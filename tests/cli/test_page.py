@@ -12,25 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import ok, txnlog
-from tests.pages.blocks import blocks
+from tests.pages.blocks import blocks, same_each_time
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 PAGES = ("cli.md", "transfer.md")
-
-# What differs from run to run; each column of a table is as wide as in the page.
-CHANGING = [
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
-    (re.compile(r"\b\d{20}-[0-9a-v]{20}\b"), "NAME"),
-    (re.compile(r"\b[0-9a-f]{8}\b"), "CHECKSUM"),
-    (re.compile(r"^size bytes +[1-9]\d*$", re.MULTILINE), "size bytes SIZE"),
-]
-
-
-def same_each_time(text: str) -> str:
-    for pattern, word in CHANGING:
-        text = pattern.sub(word, text)
-    return "\n".join(re.sub(r" +", " ", line.rstrip()) for line in text.splitlines())
 
 
 def printed(command: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sparktxn.errors import extra_to_install
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
 from tests.cli.test_processes import WAIT_S, start, stream
@@ -86,4 +87,4 @@ def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("tables", "serve", "--port", "0")
     assert (done.code, done.out) == (2, b"")
-    assert done.err == f"txnlog: the catalog needs the package '{missing}': pip install 'sparktxn[catalog]'\n"
+    assert done.err == f"txnlog: the catalog needs the package '{missing}': {extra_to_install('catalog')}\n"

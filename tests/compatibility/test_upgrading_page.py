@@ -62,7 +62,7 @@ def test_each_version_shows_what_the_page_shows(tmp_path: Path, commands: dict[s
         for text in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             command, _, expected = text.partition("\n")
             if command.startswith("pip install"):
-                version = "0.1.0" if "==0.1.0" in command else "newest"
+                version = "0.1.0" if "sparktxn-0.1.0-" in command else "newest"
                 versions.append(version)
             assert shell(command) == expected, command
     assert versions == ["newest", "0.1.0"]

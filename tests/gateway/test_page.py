@@ -16,6 +16,7 @@ from kio.index import load_payload_module
 from kio.static.constants import EntityType
 
 from sparktxn.cli.app import load
+from sparktxn.errors import extra_to_install
 from sparktxn.gateway.dispatch import SERVED
 from sparktxn.gateway.requestfigures import FAMILIES
 from sparktxn.gateway.security.users import user_lines
@@ -126,12 +127,20 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "options", "message"),
     [
-        ("kio", (), "the gateway needs the package 'kio': pip install 'sparktxn[gateway]'"),
-        ("aiokafka", (), "the gateway needs the package 'aiokafka': pip install 'sparktxn[gateway]'"),
+        (
+            "kio",
+            (),
+            f"the gateway needs the package 'kio': {extra_to_install('gateway')}",
+        ),
+        (
+            "aiokafka",
+            (),
+            f"the gateway needs the package 'aiokafka': {extra_to_install('gateway')}",
+        ),
         (
             "prometheus_client",
             ("--http", "127.0.0.1:0"),
-            "--http needs the package 'prometheus_client': pip install 'sparktxn[metrics]'",
+            f"--http needs the package 'prometheus_client': {extra_to_install('metrics')}",
         ),
     ],
 )

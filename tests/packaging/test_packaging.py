@@ -1,8 +1,7 @@
-"""What is shipped: the wheel and the sdist hold the two packages and nothing else, and the core works without Spark."""
+"""What is shipped: the wheel and the sdist hold the two packages and nothing else."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import subprocess
 import sys
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.environments import ROOT, linked
+
 SOURCES = {
     path.relative_to(root).as_posix()
     for root in (ROOT, ROOT / "scala-free-python-datasource")
@@ -21,36 +21,8 @@ SOURCES = {
     if path.suffix == ".py" or path.name == "py.typed" or path.suffix in (".html", ".css", ".svg")
 }
 
-CORE_ROUND_TRIP = """
-import sys
-sys.path[:0] = sys.argv[1:3]
-for absent in ("pyspark", "fsspec", "s3fs", "pandas"):
-    try:
-        __import__(absent)
-    except ImportError:
-        continue
-    raise SystemExit(f"{absent} can be imported: this test shows nothing")
-
-from sparktxn import Consumer, Producer, TopicPartition
-from sparktxn.admin import AdminClient, NewTopic
-
-uri = sys.argv[3]
-for future in AdminClient({"bootstrap.servers": uri}).create_topics([NewTopic("t", num_partitions=1)]).values():
-    future.result()
-producer = Producer({"bootstrap.servers": uri, "transactional.id": "core"})
-producer.init_transactions()
-producer.begin_transaction()
-producer.produce("t", value=b"v", key=b"k")
-producer.commit_transaction()
-consumer = Consumer({"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "earliest"})
-consumer.assign([TopicPartition("t", 0, 0)])
-print(consumer.poll(5).value())
-assert not {"pyspark", "fsspec"} & set(sys.modules)
-"""
-
 KIT = """
 import sys
-sys.path[:0] = sys.argv[1:4]
 for absent in ("greenlet", "hypothesis", "fsspec", "moto"):
     try:
         __import__(absent)
@@ -65,7 +37,7 @@ for module in pkgutil.iter_modules(sparktxn.testing.__path__):
     importlib.import_module(f"sparktxn.testing.{module.name}")
 import pytest
 
-raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[4]]))
+raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[1]]))
 """
 
 OBJECT_STORE_TEST = """
@@ -109,42 +81,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(built: Path) -> Path:
     (found,) = built.glob("*.whl")
     return found
-
-
-def distribution_closure(names: list[str]) -> set[str]:
-    """`names` and what they need, by the installed metadata; extras do not count."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        requirements = importlib.metadata.requires(name) or []
-        waiting += [re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0] for text in requirements if ";" not in text]
-    return found
-
-
-def metadata_of(unpacked: Path) -> str:
-    return (next(unpacked.glob("*.dist-info")) / "METADATA").read_text()
-
-
-def site_of(folder: Path, required: list[str]) -> Path:
-    """Fills a folder with what the named distributions need, and nothing else."""
-    for name in distribution_closure(required):
-        distribution = importlib.metadata.distribution(name)
-        for top in {Path(str(file)).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
-            (folder / top).symlink_to(Path(str(distribution.locate_file(top))))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def core_site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The unpacked wheel, and a folder with nothing but what its metadata says that it needs."""
-    unpacked = tmp_path_factory.mktemp("unpacked")
-    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", unpacked, wheel, cwd=unpacked)
-    required = re.findall(r"^Requires-Dist: ([A-Za-z0-9._-]+)[^;\n]*$", metadata_of(unpacked), re.MULTILINE)
-    return unpacked, site_of(tmp_path_factory.mktemp("needed"), required)
 
 
 def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
@@ -191,28 +127,17 @@ def test_the_sdist_holds_sources_documents_and_examples_of_settings(built: Path)
     assert not [name for name in names if name.startswith(("tests", "bench", ".git/", ".ci", ".venv"))]
 
 
-def test_the_core_works_without_spark(core_site: tuple[Path, Path], tmp_path: Path) -> None:
-    done = run(sys.executable, "-I", "-S", "-c", CORE_ROUND_TRIP, *core_site, tmp_path / "store", cwd=tmp_path)
-    assert done.stdout.strip() == "b'v'"
-
-
 def test_the_installed_connector_is_found_by_listing_packages(tmp_path: Path) -> None:
     """Spark looks for ``pyspark_*`` with pkgutil.iter_modules: the development installation must show up there."""
     listing = "import pkgutil; print([m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')])"
     assert "'pyspark_txnlog'" in run(sys.executable, "-c", listing, cwd=tmp_path).stdout
 
 
-def test_the_kit_for_object_stores_needs_its_own_extra_only(core_site: tuple[Path, Path], tmp_path: Path) -> None:
-    """An author of an object store installs `sparktxn[testing]` and subclasses `ObjectStoreTests`."""
-    extra = re.findall(
-        r"""^Requires-Dist: ([A-Za-z0-9._-]+)[^;\n]*; extra == ['"]testing['"]$""",
-        metadata_of(core_site[0]),
-        re.MULTILINE,
-    )
-    assert extra == ["pytest"]
-    (tmp_path / "site").mkdir()
+def test_the_kit_for_object_stores_needs_its_own_extra_only(wheel: Path, tmp_path: Path) -> None:
+    """An author of an object store installs the extra `testing` and subclasses `ObjectStoreTests`."""
+    environment = linked(tmp_path / "environment", wheel, ["sparktxn[testing]"])
     program = tmp_path / "test_my_store.py"
     program.write_text(OBJECT_STORE_TEST)
-    site = site_of(tmp_path / "site", extra)
-    done = run(sys.executable, "-I", "-S", "-c", KIT, *core_site, site, program, cwd=tmp_path)
+    done = environment.run("-c", KIT, program)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout

@@ -11,6 +11,8 @@ import contextlib
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import traceback
@@ -31,6 +33,43 @@ def run_shell(text: str, names: dict[str, Any]) -> None:
         raise RuntimeError(f"{text}\nended with {done.returncode}: {done.stdout}{done.stderr}")
 
 
+def run_console(text: str, names: dict[str, Any]) -> None:
+    """Print what a terminal shows: each command, and below it what it has printed, remarks last."""
+    for command in commands_of(text):
+        done = subprocess.run(
+            ["bash", "-uo", "pipefail", "-c", f"{command}\n"], capture_output=True, text=True, check=False
+        )
+        print(f"$ {command}\n{done.stdout}{done.stderr}", end="")
+        if done.returncode:
+            raise RuntimeError(f"{command}\nended with {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def commands_of(text: str) -> list[str]:
+    return [part.partition("\n")[0] for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
+
+
+def run_server(text: str, names: dict[str, Any]) -> None:
+    """Run a block that serves until it is ended: end it as Ctrl-C does once it says where it listens."""
+    server = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", f"{text}\n:"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert server.stdout is not None
+    said = []
+    for line in server.stdout:
+        said.append(line)
+        if re.search(r"(127\.0\.0\.1|0\.0\.0\.0):\d+", line):
+            break
+    os.killpg(server.pid, signal.SIGINT)
+    said.append(server.communicate(timeout=60)[0])
+    output = "".join(said)
+    if server.returncode not in (0, 130, -signal.SIGINT) or "Traceback" in output:
+        raise RuntimeError(f"{text}\nended with {server.returncode}: {output}")
+
+
 def run_sql(text: str, names: dict[str, Any]) -> None:
     for statement in filter(None, map(str.strip, text.split(";"))):
         names["spark"].sql(statement).collect()
@@ -45,7 +84,15 @@ def run_diff(text: str, names: dict[str, Any]) -> None:
         run_python(after, names)
 
 
-RUN = {"python": run_python, "bash": run_shell, "sh": run_shell, "sql": run_sql, "diff": run_diff}
+RUN = {
+    "python": run_python,
+    "bash": run_shell,
+    "sh": run_shell,
+    "sql": run_sql,
+    "diff": run_diff,
+    "console": run_console,
+    "server": run_server,
+}
 
 
 def run_page(page: dict[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
 """Pages whose blocks run as they are printed, from top to bottom, and print what the page shows below them.
 
-Folders at the root of the file system are moved into the test's own, and moto takes the place of S3.
+Folders at the root of the file system are moved into the test's own.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ from pathlib import Path
 import pytest
 
 from tests.forkserver import ForkServer
-from tests.pages.blocks import PAGES, ROOT, Block, blocks
+from tests.pages.blocks import PAGES, ROOT, Block, blocks, moved
 from tests.pages.worlds import WORLDS
-from tests.servers import MotoServer, S3Server
 from tests.spark.sessions import warm_environment
 
 RUNNER = Path(__file__).with_name("runner.py")
-
-# A bucket that a page uses exists before its first block.
-_BUCKET = re.compile(r"s3a?://([a-z0-9-]+)")
 
 # Blocks that other tests run.
 ELSEWHERE = {
@@ -41,7 +37,8 @@ ELSEWHERE = {
 NOT_RUN = {
     ("CONTRIBUTING.md", "a test checks that the targets exist"): 1,
     ("README.md", "a test checks that the targets exist"): 1,
-    ("README.md", "a test checks that the extras exist"): 1,
+    ("README.md", "tests/pages/test_installs.py installs each"): 1,
+    ("README.md", "tests/pages/test_installs.py installs it"): 1,
     ("docs/clouds.md", "needs an account of the cloud"): 2,
     ("docs/monitoring.md", "serves until it is ended"): 1,
     ("docs/console.md", "it serves until it is ended; tests/cli/test_console.py runs it"): 6,
@@ -65,23 +62,9 @@ NOT_RUN = {
     ("docs/verification.md", "takes minutes"): 2,
 }
 
-SPARK_PAGES_BY_DAY = ("README.md", "docs/spark.md")
-SPARK_PAGES = [
-    page if page in SPARK_PAGES_BY_DAY else pytest.param(page, marks=pytest.mark.nightly)
-    for page, world in WORLDS.items()
-    if world.spark
-]
-# To open a store on S3 costs most of a second. Tests of each job and verb call by day what these pages call.
-OTHER_PAGES = [
-    pytest.param(page, marks=pytest.mark.nightly) if world.s3 else page
-    for page, world in WORLDS.items()
-    if not world.spark
-]
-
-
-def moved(text: str, folder: Path) -> str:
-    """`text` with the folders /tmp, /data and /var/lib inside `folder`."""
-    return re.sub(r"(?<![\w/:.])/(tmp|data|var/lib)/", rf"{folder}/\1/", text)
+# `test_installs.py` runs all pages at night, also those on S3, and the other ones with Spark.
+SPARK_PAGES = ["docs/spark.md", "README.md"]
+OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark and not world.s3]
 
 
 @pytest.fixture(scope="module")
@@ -125,20 +108,11 @@ def program(page: str, folder: Path) -> Path:
     return file
 
 
-def run(files: list[Path], folder: Path, txnlog: str, server: S3Server | None = None) -> None:
-    """Run pages one after the other in one process, whose home is `folder`. A server forgets what it had before."""
+def run(files: list[Path], folder: Path, txnlog: str) -> None:
+    """Run pages one after the other in one process, whose home is `folder`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK", "TXNLOG"))}
     path = f"{commands(folder, txnlog)}{os.pathsep}{kept['PATH']}"
     environment = {**kept, "HOME": str(folder), "PATH": path, **warm_environment()}
-    if server is not None:
-        server.request("POST", "/moto-api/reset")
-        for bucket in sorted({name for file in files for name in _BUCKET.findall(file.read_text())}):
-            server.create_bucket(bucket)
-        environment |= {
-            "AWS_ENDPOINT_URL": server.endpoint_url,
-            "AWS_ACCESS_KEY_ID": server.access_key,
-            "AWS_SECRET_ACCESS_KEY": server.secret_key,
-        }
     done = subprocess.run(
         [sys.executable, str(RUNNER), *map(str, files)],
         cwd=folder,
@@ -167,20 +141,12 @@ def _sorted(lines: str) -> str:
     return "\n".join(sorted(lines.splitlines()))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with MotoServer(tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
 @pytest.mark.parametrize("page", OTHER_PAGES)
-def test_a_page_prints_what_it_shows_and_some_can_be_pasted_twice(
-    page: str, txnlog: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    file, world = program(page, tmp_path), WORLDS[page]
-    run([file], tmp_path, txnlog, request.getfixturevalue("server") if world.s3 else None)
+def test_a_page_prints_what_it_shows_and_some_can_be_pasted_twice(page: str, txnlog: str, tmp_path: Path) -> None:
+    file = program(page, tmp_path)
+    run([file], tmp_path, txnlog)
     check(page, file)
-    if world.twice:
+    if WORLDS[page].twice:
         run([file], tmp_path, txnlog)
         assert json.loads(file.with_suffix(".out").read_text())["error"] == ""
 
@@ -198,8 +164,7 @@ def spark_pages(
     ):
         (folder / str(number)).mkdir()
         files[page] = program(page, folder / str(number))
-    on_s3 = any(WORLDS[page].s3 for page in files)
-    run([*files.values()], folder, txnlog, request.getfixturevalue("server") if on_s3 else None)
+    run([*files.values()], folder, txnlog)
     return files
 
 
@@ -236,10 +201,7 @@ def test_the_targets_and_extras_that_pages_name_exist() -> None:
     named = [block.text for page in PAGES for block in blocks(page) if block.kind in ("bash", "sh")]
     made = [target for text in named for target in re.findall(r"^make (\w+)", text, re.MULTILINE)]
     asked = [
-        extra
-        for text in named
-        for found in re.findall(r"(?:sparktxn|\.)\[([\w,]+)\]", text)
-        for extra in found.split(",")
+        extra for text in named for found in re.findall(r"\.(?:whl)?\[([\w,]+)\]", text) for extra in found.split(",")
     ]
     assert made
     assert set(made) <= targets

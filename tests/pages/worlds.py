@@ -27,13 +27,18 @@ class World(NamedTuple):
 _STORES: Final = '''
 import uuid
 from pathlib import Path
-from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn import Consumer, Producer, StoreNotFound, TopicPartition
 from sparktxn.admin import AdminClient, NewTopic
 from sparktxn.store import Store
 
 def make(address, *topics, records=7):
-    """A store with topics of two partitions, each with records in two transactions."""
+    """A store with topics of two partitions, each with records in two transactions, unless it is there already."""
     with AdminClient({"bootstrap.servers": address}) as admin:
+        try:
+            if {*topics} <= admin.list_topics().topics.keys():
+                return
+        except StoreNotFound:
+            pass
         for future in admin.create_topics([NewTopic(topic, 2) for topic in topics]).values():
             future.result()
     with Producer({"bootstrap.servers": address, "transactional.id": "made"}) as producer:
@@ -96,6 +101,7 @@ spark.stop()
     "docs/operations.md": World(
         _STORES
         + """
+import inspect
 make("s3://bucket/shop", "orders", "payments")
 from sparktxn.maintenance import copy_store
 with Store.open("s3://bucket/shop") as made:
@@ -106,7 +112,7 @@ hanging.init_transactions()
 hanging.begin_transaction()
 hanging.produce("orders", "never committed", partition=0)
 hanging.flush()
-AdminClient.find_hanging_transactions.__wrapped__.__kwdefaults__["max_transaction_timeout_ms"] = 0
+inspect.unwrap(AdminClient.find_hanging_transactions).__kwdefaults__["max_transaction_timeout_ms"] = 0
 """,
         """
 assert found.transactional_id == "hanging"
@@ -135,7 +141,7 @@ assert _.isStreaming, _
 spark.stop()
 """,
         between={
-            2: """
+            3: """
 producer.init_transactions()
 consumer = Consumer({"bootstrap.servers": "s3://bucket/shop", "group.id": "decider"})
 consumer.assign([TopicPartition("account-7", 0, 0)])
@@ -164,3 +170,28 @@ assert sorted(Path("/data/orders-files").rglob("*.parquet"))
     "docs/cli.md": World(),
     "docs/tutorial.md": World(),
 }
+
+_SHOP: Final = """
+import os
+os.environ["TXNLOG_STORE"] = "SHOP"
+"""
+
+PAGE_WORLDS: Final[dict[str, World]] = {
+    "docs/cli.md": World(_SHOP.replace("SHOP", "shop")),
+    "docs/console.md": World(_STORES + _SHOP.replace("SHOP", "/data/shop") + 'make("/data/shop", "orders")'),
+    "docs/transfer.md": WORLDS["docs/transfer.md"]._replace(
+        before=_SHOP.replace("SHOP", "store") + WORLDS["docs/transfer.md"].before
+    ),
+    "docs/upgrading.md": World(
+        _STORES
+        + _SHOP.replace("SHOP", "shop")
+        + """
+with AdminClient({"bootstrap.servers": "shop"}) as admin, Producer({"bootstrap.servers": "shop"}) as producer:
+    created = admin.create_topics([NewTopic("orders", 1)])["orders"]
+    if created.exception() is None:
+        producer.produce("orders", "apples", "o-1")
+        producer.produce("orders", "pears", "o-2")
+"""
+    ),
+}
+"""Worlds of all blocks of a page, where `WORLDS` has that of some of them, or none."""

@@ -320,5 +320,5 @@ def test_a_delete_that_is_refused_is_an_error(api: Api, opening: Opening) -> Non
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, uri, extra in (("gcsfs.core", "gs", "gcs"), ("adlfs", "abfs", "azure"), ("s3fs", "s3", "s3")):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(ConfigurationError, match=rf"pip install 'sparktxn\[{extra}\]'"):
+        with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{extra}\]'"):
             Opening(f"{uri}://bucket/store").open()

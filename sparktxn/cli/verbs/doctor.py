@@ -15,7 +15,7 @@ from sparktxn.cli.doctorstore import OK, WARNING, Check, examine
 from sparktxn.cli.failures import FAILED
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
-from sparktxn.errors import StoreError, StoreNotFound
+from sparktxn.errors import StoreError, StoreNotFound, extra_to_install
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store.registry import objects_of
 from sparktxn.values.counted import counted
@@ -69,7 +69,7 @@ def _checks(session: Session, spark: str | None) -> Iterator[Check]:
     machine = list(examine_spark())
     yield from machine
     if spark is not None and not machine:
-        yield Check("spark", WRONG, "PySpark is not installed for this Python", "pip install 'sparktxn[spark]'")
+        yield Check("spark", WRONG, "PySpark is not installed for this Python", extra_to_install("spark"))
     elif spark is not None:
         yield from examine_executors(spark, session.address.store, session.store_settings())
 
