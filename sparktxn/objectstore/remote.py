@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, TypeVar
@@ -36,6 +35,7 @@ from sparktxn.objectstore.contract import (
 )
 from sparktxn.objectstore.gcs import GCS
 from sparktxn.objectstore.s3 import CONNECTIONS, S3
+from sparktxn.objectstore.secrets import SecretMask
 from sparktxn.objectstore.uri import EXTRAS, StoreUri
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_deadline
 from sparktxn.process.events import log_event
@@ -52,8 +52,6 @@ _NO_CREDENTIALS: Final = frozenset(
     | {"NoCredentials", "DefaultCredentialsError", "RefreshError"}  # Google
     | {"ClientAuthenticationError"}  # Azure
 )
-_SECRET: Final = re.compile(r"key|secret|token|password|credential|sas|connection_string", re.IGNORECASE)
-_SECRET_PART: Final = re.compile(r"(?:AccountKey|SharedAccessSignature|sig)=([^;&]+)", re.IGNORECASE)
 _TAKEN: Final = frozenset({"PreconditionFailed", "BlobAlreadyExists"})
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _RIGHTS: Final = "check the credentials and their rights: readers get and list, writers put, maintenance deletes"
@@ -84,7 +82,8 @@ class RemoteStore:
         self._cloud = _CLOUDS[address.scheme]
         self._scheme = address.scheme
         self._storage = parsed_storage(address.scheme, storage)
-        self._secrets = sorted(_secrets(storage), key=len, reverse=True)
+        bucket = address.location.partition("/")[0]
+        self._mask = SecretMask(self._storage, (self.uri, address.location, bucket))
         self._base = address.location + "/"
         self._timeout_s = request_timeout_s
         self._clock = clock
@@ -194,7 +193,7 @@ class RemoteStore:
                 try:
                     self._requests = self._cloud.connect(self._storage, self._timeout_s)
                 except ValueError as error:
-                    reason = f"{self._hidden(str(error))}: {self._cloud.credentials}"
+                    reason = f"{self._mask.hidden(str(error))}: {self._cloud.credentials}"
                     raise StoreUnavailable(f"cannot connect to {self.uri!r}: {reason}") from error
             return self._requests
         finally:
@@ -288,7 +287,8 @@ class RemoteStore:
             parts = [f"{refusal.code} (HTTP {refusal.status})".lstrip(), refusal.text]
         else:
             # Some clients say in more lines what they have tried.
-            parts = [f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"]
+            said = self._mask.hidden(str(error))
+            parts = [f"{type(error).__name__}: {said.partition(chr(10))[0].rstrip('.')}"]
         kinds = {type(cause).__name__ for cause in causes(error)}
         if refusal.status == 401 or (not refusal.status and not kinds.isdisjoint(_NO_CREDENTIALS)):
             parts.append(self._cloud.credentials)
@@ -296,12 +296,7 @@ class RemoteStore:
             parts.append(_RIGHTS)
         elif refusal.code in _NO_BUCKET:
             parts.append("create it first")
-        return self._hidden(": ".join(part for part in parts if part))
-
-    def _hidden(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return self._mask.hidden(": ".join(part for part in parts if part))
 
 
 class _Patience:
@@ -413,14 +408,3 @@ def _parsed_value(name: str, value: Any, is_boolean: bool) -> Any:
             raise ConfigurationError(f'setting {name!r} is not a JSON object: expected one such as {{"a": 1}}')
         return parsed
     return value
-
-
-def _secrets(storage: Mapping[str, Any], *, inside_secret: bool = False) -> Iterator[str]:
-    """Yield the values that must not be shown."""
-    for name, value in storage.items():
-        secret = inside_secret or _SECRET.search(str(name)) is not None
-        if isinstance(value, str) and value and secret:
-            yield value
-            yield from _SECRET_PART.findall(value)
-        elif isinstance(value, Mapping):
-            yield from _secrets(value, inside_secret=secret)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
+from sparktxn.stage.plainlayouts import nullable_type, plain_array, plain_type, with_members
 from sparktxn.stage.recordsizes import pairs_of
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.values import arguments
@@ -215,7 +216,7 @@ def topic_names(table: pa.Table) -> pa.Array:
     if TOPIC not in table.schema.names:
         raise ConfigurationError("no topic is given: add a column 'topic', or name one topic for all rows")
     column = _array(table, TOPIC)
-    if not _is_text(_value_type(column.type)) and not pa.types.is_null(column.type):
+    if not _is_text(column.type) and not pa.types.is_null(column.type):
         raise ConfigurationError(f"column 'topic' has type {column.type}: expected string")
     if column.null_count:
         row = pc.index(column.is_valid(), False).as_py()
@@ -232,7 +233,10 @@ def _checked_names(table: pa.Table) -> Sequence[str]:
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name).combine_chunks()
+    column = table.column(name)
+    if not column.type.equals(plain_type(column.type)):
+        column = pa.chunked_array(map(plain_array, column.chunks), plain_type(column.type))
+    column = column.combine_chunks()
     # Of a column without chunks, or of more than one can hold, combine_chunks makes a chunked array.
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
 
@@ -243,27 +247,18 @@ def _absent(field: pa.Field, count: int, now_ms: int) -> pa.Array:
     return pa.repeat(scalar_of(now_ms, _TIMESTAMP_MS), count)
 
 
-def _value_type(data_type: pa.DataType) -> pa.DataType:
-    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
-
-
 def _is_text(data_type: pa.DataType) -> bool:
     types = pa.types
-    return bool(types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type))
+    return bool(types.is_string(data_type) or types.is_large_string(data_type))
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:
     types = pa.types
-    return bool(
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_binary_view(data_type)
-        or types.is_fixed_size_binary(data_type)
-    )
+    return bool(types.is_binary(data_type) or types.is_large_binary(data_type) or types.is_fixed_size_binary(data_type))
 
 
 def _bytes(name: str, column: pa.Array) -> pa.Array:
-    found = _value_type(column.type)
+    found = column.type
     if not (_is_bytes(found) or _is_text(found) or pa.types.is_null(found)):
         raise ConfigurationError(f"column {name!r} has type {column.type}: expected binary or string; cast it")
     return _cast(name, column, pa.binary())
@@ -273,9 +268,7 @@ def _cast(name: str, column: pa.Array, data_type: pa.DataType) -> pa.Array:
     if column.type.equals(data_type):
         return column
     try:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        return column.cast(data_type)
+        return column.cast(nullable_type(data_type))
     except pa.ArrowException as error:
         raise ConfigurationError(f"column {name!r} cannot be stored as {data_type}: {error}") from None
 
@@ -338,7 +331,7 @@ def _header_part(items: pa.Array, name: str) -> pa.Array:
 
 
 def _text_of_headers(keys: pa.Array) -> pa.Array:
-    if not _is_text(_value_type(keys.type)) and len(keys):
+    if not _is_text(keys.type) and len(keys):
         raise ConfigurationError(f"column 'headers' has keys of type {keys.type}: expected string")
     return _cast("headers.key", keys, pa.string())
 
@@ -351,12 +344,11 @@ def _declared(topic: str, field: pa.Field, column: pa.Array) -> pa.Array:
     converted = _cast(field.name, column, field.type)
     if path := _null_path(converted, field, field.name):
         raise ConfigurationError(f"column {path!r} of topic {topic!r} may not be null, and it is in at least one row")
-    return converted
+    return with_members(converted, field.type)
 
 
 def _is_same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
     """Return True if values of type `found` are stored as `expected` without loss."""
-    found = _value_type(found)
     if found.equals(expected) or pa.types.is_null(found):
         return True
     if _is_text(expected):
@@ -385,7 +377,7 @@ def _is_narrower(found: pa.DataType, expected: pa.DataType) -> bool:
         return unsigned and bool(found.bit_width < expected.bit_width)
     if types.is_floating(expected) and types.is_floating(found):
         return bool(found.bit_width <= expected.bit_width)
-    if types.is_decimal128(expected) and types.is_decimal128(found):
+    if types.is_decimal128(expected) and types.is_decimal(found):
         whole_digits = found.precision - found.scale <= expected.precision - expected.scale
         return bool(whole_digits and found.scale <= expected.scale)
     return False

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.columnconversion import PARTITION
+from sparktxn.stage.plainlayouts import plain_array, plain_type
 from sparktxn.stage.stagedsegment import StageTopic
 
 __all__ = ["Choose", "given_partitions", "key_column", "row_partitions", "split", "with_partition_key"]
@@ -80,6 +81,7 @@ def given_partitions(topic: StageTopic, table: pa.Table, partition: int | None =
     if topic.schema is not None or PARTITION not in table.schema.names:
         return None
     column = table.column(PARTITION)
+    column = pa.chunked_array(map(plain_array, column.chunks), plain_type(column.type))
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise ConfigurationError(f"column 'partition' has type {column.type}: expected int32")
     found = pc.min_max(column)
