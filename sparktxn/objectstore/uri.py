@@ -23,6 +23,7 @@ __all__ = [
     "broker_addresses",
     "check_scheme",
     "parse_uri",
+    "path_of",
 ]
 
 FILE: Final = "file"
@@ -59,6 +60,11 @@ class StoreUri(NamedTuple):
         if self.scheme != FILE:
             return f"{self.scheme}://{self.location}"
         return self.location if _mistake(self.location) is None else f"file://{quote(self.location)}"
+
+
+def path_of(uri: str) -> str:
+    """Return an address as engines take it, which may know no escapes: a store on a disk by its path."""
+    return parse_uri(uri).location if uri.startswith("file://") else uri
 
 
 def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:

@@ -24,7 +24,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.format import names
 from sparktxn.format.checkpoint import PUBLISHED_PREFIX, TABLES_PREFIX
 from sparktxn.log.log import Log
-from sparktxn.objectstore.uri import MEMORY
+from sparktxn.objectstore.uri import MEMORY, path_of
 from sparktxn.scan.tablefiles import all_files
 from sparktxn.store import Store
 from sparktxn.tableformats.version import table_schema
@@ -223,7 +223,7 @@ def open_table(
         state = store.log.snapshot([f"{PUBLISHED_PREFIX}{table.topic_id}/"], entry=entry)
         published = [record for record in state.records if isinstance(record, PublishedPartition)]
         files = all_files(store.log.objects, table, published)
-        address, known = store.log.objects.uri.rstrip("/"), store.options
+        address, known = path_of(store.log.objects.uri).rstrip("/"), store.options
     folder = f"{address}/{names.topic_folder(table.name, table.topic_id)}"
     return Table(
         topic=table.name,

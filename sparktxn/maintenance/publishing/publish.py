@@ -8,6 +8,7 @@ written: it follows from the log, so that what a process leaves is finished by t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -26,6 +27,7 @@ from sparktxn.maintenance.publishing.unpublished import cut_since, places_of, pl
 from sparktxn.maintenance.rewriting.rewrite import RewriteTask, do_tasks
 from sparktxn.maintenance.tablemetadata import write_metadata
 from sparktxn.maintenance.tableobjects import check_tables, iceberg, is_written
+from sparktxn.objectstore.uri import path_of
 from sparktxn.process.clock import Clock, in_time
 from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
@@ -40,6 +42,7 @@ _FILE_BYTES: Final = 33_554_432
 _SEGMENTS_PER_ENTRY: Final = 20_000
 """What is merged takes effect by so many: what a publisher has done before an error, the next one has not to do."""
 _NOWHERE: Final = PublishedPlaces()
+_PLAIN_PATH: Final = re.compile(r"/[A-Za-z0-9/._~=:@,+&';*\[\]()!$-]*")
 
 
 class PublishedTable(Struct, frozen=True, kw_only=True):
@@ -130,8 +133,12 @@ def _checked(location: str) -> str:
 
 
 def _address(base: str) -> str:
-    """Return the address of a store as engines write it: with a scheme, and no slash at the end."""
-    return (f"file://{base}" if base.startswith("/") else base).rstrip("/")
+    """Return the address of a store as engines take it, without a slash at the end.
+
+    A path gets its scheme only if it means the same with it. Some engines decode an escape behind ``file://``, others
+    take it for a name, but all of them take a path from / on as it is.
+    """
+    return (f"file://{base}" if _PLAIN_PATH.fullmatch(base) else base).rstrip("/")
 
 
 class _Known(Struct):
@@ -220,7 +227,7 @@ class PublishJob:
         self._rest = rest
         self._log = log
         self._topics = topics
-        self._base = _address(base or log.objects.uri)
+        self._base = _address(base or path_of(log.objects.uri))
         self._chosen: _Chosen | None = None
         self._attempts = 0
 
