@@ -227,15 +227,15 @@ class GroupOffsets:
         )
 
     def _to_commit(self, partition: TopicPartition, starts: Starts) -> OffsetToCommit:
-        topic = self._log.topic(partition.topic)
-        if topic is None:
-            with self.limited():
-                self._log.refresh()
+        def existing() -> int:
             topic = self._log.topic(partition.topic)
-        if topic is None or not 0 <= partition.partition < topic.partition_count:
-            raise KafkaException(unknown_partition(partition))
+            if topic is None or not 0 <= partition.partition < topic.partition_count:
+                raise KafkaException(unknown_partition(partition))
+            return topic.topic_id
+
+        with self.limited():
+            where = (self._log.decide(existing), partition.partition)
         leader_epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
-        where = (topic.topic_id, partition.partition)
         return OffsetToCommit(
             *where, partition.offset, partition.metadata, leader_epoch, starts.get(where, NOT_STARTED)
         )

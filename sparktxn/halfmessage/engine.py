@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -35,7 +36,6 @@ from sparktxn.stage.uploading import (
     may_be_carried,
     upload_segment,
 )
-from sparktxn.state.delta import Refusal
 from sparktxn.state.settings import half_rejection
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
 from sparktxn.values.fieldtypes import TopicPartitionKey
@@ -109,17 +109,8 @@ class HalfEngine:
 
     # --- messages to segments --------------------------------------------------------------------------------------
 
-    def topic(self, name: str, *, half: bool) -> TopicState:
-        """Return a topic that takes messages, half messages if `half`.
-
-        Raises:
-            KafkaException: _UNKNOWN_TOPIC; INVALID_TOPIC: it is internal, has declared columns, or takes no half
-                messages; TOPIC_AUTHORIZATION_FAILED: it, or the store, rejects half messages.
-        """
+    def _topic(self, name: str, *, half: bool) -> TopicState:
         topic = self.log.changeable_topic(name)
-        if topic is None:
-            self.log.refresh()
-            topic = self.log.topic(name)
         if topic is None:
             known = [other.name for other in self.log.topics()]
             raise _refusal(
@@ -129,12 +120,9 @@ class HalfEngine:
             )
         if topic.schema is not None:
             raise _refusal(ErrorCode.INVALID_TOPIC, f"topic {name!r} has declared columns: it takes no messages")
-        if half and self._rejects(topic):
-            # The entry decides; this state may be old. A refusal that stands is known before anything is uploaded.
-            self.log.refresh()
-            topic = self.log.topic(name) or topic
-            if refusal := self._rejects(topic):
-                raise _refusal(refusal.code, refusal.reason)
+        if half and (refusal := half_rejection(topic, self.log.store_state())):
+            # The entry decides. A refusal that stands is known before anything is uploaded.
+            raise _refusal(refusal.code, refusal.reason)
         if half and topic_setting(topic.settings, "message.type") == _NORMAL:
             raise _refusal(
                 ErrorCode.INVALID_TOPIC,
@@ -142,24 +130,20 @@ class HalfEngine:
             )
         return topic
 
-    def _rejects(self, topic: TopicState) -> Refusal | None:
-        return half_rejection(topic, self.log.store_state())
-
     def stage(self, records: Sequence[MessageRecord], *, half: bool = True) -> StagedMessages:
         """Make messages into segments, one for each partition; upload those that the entry does not carry.
 
         Raises:
-            KafkaException: see `topic`; MSG_SIZE_TOO_LARGE.
+            KafkaException: _UNKNOWN_TOPIC; INVALID_TOPIC: it is internal, has declared columns, or takes no half
+                messages; TOPIC_AUTHORIZATION_FAILED: it, or the store, rejects half messages; INVALID_RECORD;
+                MSG_SIZE_TOO_LARGE.
             StoreUnavailable: the object store does not answer; nothing names what was uploaded.
         """
         by_place: dict[TopicPartitionKey, _Together] = {}
-        topics: dict[str, TopicState] = {}
         partitions = []
-        for record in records:
-            topic = topics.get(record.topic) or self.topic(record.topic, half=half)
-            topics[record.topic] = topic
-            size_bytes = self._checked_size(record, topic)
-            partition = self._choose(record.key, topic.partition_count, self._pick)
+        topics, sizes = self.log.decide(partial(self._checked, records, half=half))
+        for record, size_bytes in zip(records, sizes, strict=True):
+            partition = self._choose(record.key, topics[record.topic].partition_count, self._pick)
             partitions.append(partition)
             together = by_place.setdefault((record.topic, partition), _Together([]))
             together.records.append(record)
@@ -173,6 +157,11 @@ class HalfEngine:
             segments.append(staged)
         carried = {staged.segment: staged.data for staged in segments if staged.data}
         return StagedMessages(tuple(partitions), tuple(map(_half_segment, segments)), carried)
+
+    def _checked(self, records: Sequence[MessageRecord], *, half: bool) -> tuple[dict[str, TopicState], list[int]]:
+        """Return the records' topics as last known, by name, and the sizes of the records, which they take."""
+        topics = {name: self._topic(name, half=half) for name in dict.fromkeys(record.topic for record in records)}
+        return topics, [self._checked_size(record, topics[record.topic]) for record in records]
 
     def _stage_topic(self, topic: TopicState) -> StageTopic:
         known = self._stage_topics.get(topic.name)

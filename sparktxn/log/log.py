@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreNotFound, damage_named
@@ -19,6 +19,7 @@ from sparktxn.log.follow.newestcopy import check_copied
 from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.log.views.known import Known, KnownState
 from sparktxn.log.views.readview import ReadView
+from sparktxn.log.views.refusals import Refusals
 from sparktxn.log.views.viewing import Viewer
 from sparktxn.log.views.wholestate import Snapshot
 from sparktxn.log.write.committer import Committer
@@ -32,6 +33,8 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 
 __all__ = ["CLOSE_TIMEOUT_S", "Log"]
+
+Result = TypeVar("Result")
 
 _BORN_MAX_AGE_S: Final = 60.0
 
@@ -69,6 +72,7 @@ class Log(Known):
             watch=lambda: self._timeouts.check_if_due(),
         )
         self._viewer = Viewer(objects, follower, window=settings.checkpoint_entries)
+        self._refusals = Refusals(self._read_on, clock)
         self._checkpointer = Checkpointer(
             objects, self._follower, background, clock, ids, settings, after_write=self._after_checkpoint
         )
@@ -182,6 +186,22 @@ class Log(Known):
             return self._follower.tail.confirmed_entry
         with self.known() as state:
             return state.entry
+
+    def decide(self, by_what_is_known: Callable[[], Result], forget: Callable[[], object] | None = None) -> Result:
+        """Return what the function returns; what it refuses is decided again once the log was read to its end.
+
+        Every refusal of a client that follows from topics, columns, partitions or settings goes through here. The read
+        has the time of one request of the store. See `Refusals.decide`.
+
+        Raises:
+            KafkaException: the refusal, by what the log says now.
+            StoreError: the log cannot be read.
+        """
+        return self._refusals.decide(by_what_is_known, forget)
+
+    def _read_on(self, *, max_age_s: float) -> None:
+        with self.within(self.settings.request_timeout_ms / 1000):
+            self.refresh(max_age_s=max_age_s)
 
     @contextmanager
     def known(self) -> Iterator[KnownState]:

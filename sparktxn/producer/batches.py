@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.log.views.refusals import reading_once
 from sparktxn.producer.reports import DeliveryCallback
-from sparktxn.producer.topics import too_large
+from sparktxn.producer.topics import check_partition, too_large
 from sparktxn.stage.buffers import TopicBuffer
-from sparktxn.stage.columnconversion import conformed, slices, tables_of
+from sparktxn.stage.columnconversion import conformed, slices
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.rowpartitions import given_partitions
 
@@ -30,44 +31,53 @@ def produce_each(
     Raises:
         KafkaException: _STATE: no record may be produced.
     """
-    queued = 0
-    for message in messages:
-        given = {name: value for name, value in message.items() if name != "_error"}
-        given.setdefault("partition", partition)
-        if "callback" not in given and "on_delivery" not in given:
-            given["callback"] = callback
-        try:
-            produce(topic, **given)
-        except TypeError as error:
-            message["_error"] = KafkaError(ErrorCode.LOCAL_INVALID_ARG, str(error))
-        except BufferError as error:
-            message["_error"] = KafkaError(ErrorCode.LOCAL_QUEUE_FULL, str(error), retriable=True)
-        except KafkaException as error:
-            if error.error.code() == ErrorCode.LOCAL_STATE:
-                raise
-            message["_error"] = error.error
-        else:
-            queued += 1
-    return queued
+    with reading_once():
+        return sum(_is_queued(produce, topic, message, partition, callback) for message in messages)
+
+
+def _is_queued(
+    produce: Callable[..., None],
+    topic: str,
+    message: dict[str, Any],
+    partition: int,
+    callback: DeliveryCallback | None,
+) -> bool:
+    given = {name: value for name, value in message.items() if name != "_error"}
+    given.setdefault("partition", partition)
+    if "callback" not in given and "on_delivery" not in given:
+        given["callback"] = callback
+    try:
+        produce(topic, **given)
+    except TypeError as error:
+        message["_error"] = KafkaError(ErrorCode.LOCAL_INVALID_ARG, str(error))
+    except BufferError as error:
+        message["_error"] = KafkaError(ErrorCode.LOCAL_QUEUE_FULL, str(error), retriable=True)
+    except KafkaException as error:
+        if error.error.code() == ErrorCode.LOCAL_STATE:
+            raise
+        message["_error"] = error.error
+    else:
+        return True
+    return False
 
 
 def checked_columns(
-    target: TopicBuffer, batch: object, now_ms: int, *, by_row: bool
-) -> list[tuple[pa.Table, pa.Array | None]]:
-    """Return all rows of `batch` as `target` stores them; with `by_row`, also the partitions that the rows name.
+    target: TopicBuffer, *, tables: Sequence[pa.Table], now_ms: int, partition: int
+) -> tuple[TopicBuffer, list[tuple[pa.Table, pa.Array | None]]]:
+    """Return `target`, and all rows as it stores them; if `partition` is below 0, also those that the rows name.
 
     All are checked before the caller queues any: a call that fails has queued nothing.
 
     Raises:
-        TypeError: `batch` gives no rows.
         ConfigurationError: a column is unknown, missing or of another type.
-        KafkaException: MSG_SIZE_TOO_LARGE, a record is above what the topic takes.
+        KafkaException: _UNKNOWN_PARTITION; MSG_SIZE_TOO_LARGE, a record is above what the topic takes.
     """
+    check_partition(target, partition)
     checked = []
-    for table in tables_of("batch", batch):
+    for table in tables:
         for rows in slices(table):
             records = conformed(target.stage, rows, now_ms)
             if (largest := row_above(records, target.size_max)) is not None:
                 raise too_large(target, largest)
-            checked.append((records, given_partitions(target.stage, rows) if by_row else None))
-    return checked
+            checked.append((records, given_partitions(target.stage, rows) if partition < 0 else None))
+    return target, checked

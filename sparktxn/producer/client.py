@@ -40,9 +40,10 @@ from sparktxn.producer.recordvalues import (
 )
 from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.states import TransactionPhase
-from sparktxn.producer.topics import Topics, too_large, without_key
+from sparktxn.producer.topics import Topics
 from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, TopicBuffer
+from sparktxn.stage.columnconversion import tables_of
 from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
 from sparktxn.store.registry import acquire_log, release_log
@@ -150,13 +151,13 @@ class Producer(ProducerLookups):
                 key = record_bytes("key", key)
             size += len(key)
         elif target.requires_key:
-            raise without_key(target.stage.name)
+            target = self._record_topic(topic, has_key=False)
         pairs: Headers | None = None
         if headers is not None:
             pairs, header_bytes = record_headers(headers)
             size += header_bytes
         if size > target.size_max:
-            raise too_large(target, size)
+            target = self._record_topic(topic, has_key=key is not None, size=size)
         if type(partition) is not int:
             partition = arguments.integer("partition", partition)
         if partition < 0:
@@ -165,7 +166,7 @@ class Producer(ProducerLookups):
             else:
                 partition = self._choice.partition(target, key)
         elif partition >= target.partition_count:
-            target = self._wider_topic(topic, partition)
+            target = self._record_topic(topic, has_key=key is not None, size=size, partition=partition)
         if callback is None and on_delivery is None:
             callback = self._on_delivery
         else:
@@ -216,10 +217,11 @@ class Producer(ProducerLookups):
             KafkaException: as produce().
         """
         partition = arguments.integer("partition", partition)
-        target = self._topics.find(*self._open_for(topic, "produce_arrow"))
-        if partition >= target.partition_count:
-            target = self._wider_topic(topic, partition)
-        checked = checked_columns(target, batch, self._now_ms(), by_row=partition < 0)
+        place = self._open_for(topic, "produce_arrow")
+        check = partial(
+            checked_columns, tables=[*tables_of("batch", batch)], now_ms=self._now_ms(), partition=partition
+        )
+        target, checked = self._topics.decide(*place, check)
         buffers = self._opened_buffers()
         for rows, given in checked:
             if not rows.num_rows:
@@ -486,6 +488,7 @@ class Producer(ProducerLookups):
                 buffers = buffers_of(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
                 self._outbox = Outbox(log, buffers, self._reports)
                 self._buffers = buffers
+                self._topics.on_replaced = buffers.close_topic
                 self._clock, self._now_ms = log.clock, log.clock.wall_ms
                 self._choice.seed(log.ids)
                 if self._transactions is None:
@@ -535,19 +538,16 @@ class Producer(ProducerLookups):
             self._linger.start()
         return log, topic
 
-    def _record_topic(self, name: object) -> TopicBuffer:
+    def _record_topic(self, name: object, *, has_key: bool = True, size: int = 0, partition: int = -1) -> TopicBuffer:
+        """Return the topic, which takes such a record by what the log says now; one that has changed is another one."""
         try:
-            topic = self._topics.find_for_records(*self._open_for(name, "produce"))
+            arguments.integer("partition", partition, -1, arguments.INT32_MAX)
+            place = self._open_for(name, "produce")
+            topic = self._topics.find(*place, has_key=has_key, size=size, partition=partition)
         except Exception as error:
             # produce() has looked the topic up by then: that it was not found is no part of the error.
             error.__suppress_context__ = True
             raise
-        self._accept_known()
-        return topic
-
-    def _wider_topic(self, name: str, partition: int) -> TopicBuffer:
-        log, _ = self._connect()
-        topic = self._topics.find_wider(log, name, arguments.integer("partition", partition, 0, arguments.INT32_MAX))
         self._accept_known()
         return topic
 

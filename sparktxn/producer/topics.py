@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sparktxn.errors import (
     ConfigurationError,
@@ -25,7 +27,9 @@ from sparktxn.values.structs import TopicState
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Topics", "too_large", "without_key"]
+__all__ = ["Topics", "check_partition", "too_large"]
+
+Result = TypeVar("Result")
 
 _READ_TIMEOUT_S: Final = 1.0
 """How long a producer waits for the log, between transactions, to see which of its topics have changed."""
@@ -45,6 +49,8 @@ class Topics:
         self._settings = settings
         self._choice = choice
         self._known: dict[str, _Known] = {}
+        self.on_replaced: Callable[[TopicBuffer], object] = lambda _: None
+        """Called with the buffer of a topic that is looked up again: it may still hold records."""
 
     def of_records(self) -> dict[object, TopicBuffer]:
         """Return the known topics that take produce()'s records."""
@@ -61,23 +67,34 @@ class Topics:
                 for name, known in list(self._known.items()):
                     if log.topic(name) != known.state and self._known.get(name) is known:
                         self._known.pop(name, None)
+                        self.on_replaced(known.buffer)
         except (OutcomeUnknown, StoreUnavailable) as error:
             # What has changed is noticed by the next look, or refused by the log.
             log_event("topics_not_refreshed", error=error)
 
-    def find(self, log: Log, name: str) -> TopicBuffer:
-        """Return a topic by its name.
+    def decide(self, log: Log, name: str, by_topic: Callable[[TopicBuffer], Result]) -> Result:
+        """Return what `by_topic` makes of a topic as last known; where it refuses, of the topic as the log has it now.
 
         Raises:
-            KafkaException: _UNKNOWN_TOPIC, which names the call that creates one; INVALID_TOPIC, it is internal.
+            KafkaException: the refusal; _UNKNOWN_TOPIC, which names the call that creates one; INVALID_TOPIC, it is
+                internal.
         """
+        return log.decide(lambda: by_topic(self._find(log, name)), partial(self.forget_changed, log))
+
+    def find(self, log: Log, name: str, *, has_key: bool = True, size: int = 0, partition: int = -1) -> TopicBuffer:
+        """Return a topic that takes a record of produce(), of `size` bytes, for the partition; below 0 for any.
+
+        Raises:
+            KafkaException: as `decide`; _UNKNOWN_PARTITION, INVALID_RECORD, MSG_SIZE_TOO_LARGE.
+            ConfigurationError: the topic has declared columns.
+        """
+        return self.decide(log, name, partial(_checked, has_key=has_key, size=size, partition=partition))
+
+    def _find(self, log: Log, name: str) -> TopicBuffer:
         known = self._known.get(name)
         if known is not None:
             return known.buffer
         state = log.changeable_topic(name)
-        if state is None:
-            _refresh(log)
-            state = log.topic(name)
         if state is None:
             names = [topic.name for topic in log.topics()]
             reason = (
@@ -90,39 +107,32 @@ class Topics:
         self._known[name] = _Known(state, topic)
         return topic
 
-    def find_for_records(self, log: Log, name: str) -> TopicBuffer:
-        """Return a topic that takes produce()'s records.
 
-        Raises:
-            KafkaException: _UNKNOWN_TOPIC.
-            ConfigurationError: the topic has declared columns.
-        """
-        topic = self.find(log, name)
-        if topic.stage.schema is not None:
-            columns = ", ".join(column[0] for column in topic.stage.schema)
-            raise ConfigurationError(
-                f"topic {name!r} has declared columns ({columns}): write to it with produce_arrow(topic, batch)"
-            )
-        return topic
+def check_partition(topic: TopicBuffer, partition: int) -> None:
+    """Pass if the topic has the partition, or it is below 0.
 
-    def find_wider(self, log: Log, name: str, partition: int) -> TopicBuffer:
-        """Return the topic with a partition that it lacked when it was resolved.
-
-        Raises:
-            KafkaException: _UNKNOWN_PARTITION, it has not been given one since.
-        """
-        _refresh(log)
-        self.forget_changed(log)
-        topic = self.find(log, name)
-        if partition >= topic.partition_count:
-            reason = f"partition {partition} of topic {name!r} does not exist: it has 0 to {topic.partition_count - 1}"
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
-        return topic
+    Raises:
+        KafkaException: _UNKNOWN_PARTITION.
+    """
+    if partition >= topic.partition_count:
+        last = topic.partition_count - 1
+        reason = f"partition {partition} of topic {topic.stage.name!r} does not exist: it has 0 to {last}"
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
 
 
-def _refresh(log: Log) -> None:
-    with log.within(log.settings.request_timeout_ms / 1000):
-        log.refresh()
+def _checked(topic: TopicBuffer, *, has_key: bool, size: int, partition: int) -> TopicBuffer:
+    name, schema = topic.stage.name, topic.stage.schema
+    if schema is not None:
+        columns = ", ".join(column[0] for column in schema)
+        raise ConfigurationError(
+            f"topic {name!r} has declared columns ({columns}): write to it with produce_arrow(topic, batch)"
+        )
+    if topic.requires_key and not has_key:
+        raise without_key(name)
+    if size > topic.size_max:
+        raise too_large(topic, size)
+    check_partition(topic, partition)
+    return topic
 
 
 def too_large(topic: TopicBuffer, size: int) -> KafkaException:

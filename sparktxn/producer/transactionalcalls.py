@@ -274,17 +274,19 @@ class Transactions:
             TransactionAborted: UNKNOWN_TOPIC_OR_PARTITION.
         """
         log = self._open.log
-        topic = log.topic(name)
-        if topic is None or partition >= topic.partition_count:
-            log.refresh()
+
+        def existing() -> int:
             topic = log.topic(name)
-        if topic is None or not 0 <= partition < topic.partition_count:
+            if topic is not None and 0 <= partition < topic.partition_count:
+                return topic.topic_id
             reason = f"{who} topic {name!r}, partition {partition}, which does not exist"
-            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason, txn_requires_abort=True)
-            raised = TransactionAborted(error)
-            self._move(_S.ABORTABLE_ERROR, raised)
-            raise raised
-        return topic.topic_id
+            raise TransactionAborted(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason, txn_requires_abort=True))
+
+        try:
+            return log.decide(existing)
+        except TransactionAborted as error:
+            self._move(_S.ABORTABLE_ERROR, error)
+            raise
 
     def _move(self, state: TransactionPhase, error: KafkaException | None = None) -> None:
         self._states.move(state, error)

@@ -239,6 +239,12 @@ class Buffers:
             if start < table.num_rows or self._is_full(buffer):
                 self._roll(buffer)
 
+    def close_topic(self, topic: TopicBuffer) -> None:
+        """Make segments of what waits for a topic that another buffer takes the place of: what it gets comes after."""
+        with self._lock:
+            for buffer in [active for active in self._active if active.topic is topic]:
+                self._roll(buffer)
+
     def take(self) -> list[PendingSegment]:
         """Return all that waits, as segments in order; they count as waiting until `settle`."""
         with self._lock:

@@ -36,11 +36,11 @@ def expectations(log: Log, expect: Mapping[TopicPartitionKey, int] | None) -> tu
 
 
 def _topic(log: Log, name: str, partition: int) -> TopicState:
-    topic = log.changeable_topic(name)
-    if topic is None or partition >= topic.partition_count:
-        log.refresh()
-        topic = log.topic(name)
-    if topic is None or partition >= topic.partition_count:
-        reason = f"expect names topic {name!r}, partition {partition}, which does not exist"
-        raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-    return topic
+    def existing() -> TopicState:
+        topic = log.changeable_topic(name)
+        if topic is None or partition >= topic.partition_count:
+            reason = f"expect names topic {name!r}, partition {partition}, which does not exist"
+            raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        return topic
+
+    return log.decide(existing)

@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, OutcomeUnknown
 from sparktxn.format.commands import CreateTopic, OffsetCommit
 from sparktxn.format.schema import check_schema
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
+from sparktxn.log.views.known import unknown_topic
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, acquired_in_time, in_time
@@ -453,13 +454,15 @@ class Store(NoCopies):
         key = arguments.text_or_none("partition_key", partition_key)
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
         born = self.log.refresh(max_age_s=max_age_s)
-        known = {name: self.log.changeable_topic(name) for name in topics}
-        if None in known.values():
-            known |= self.view(topics, timeout_s=timeout_s).topics
-        staged = {name: StageTopic.of(topic) for name, topic in known.items() if topic is not None}
-        if key is not None:
-            staged = {name: with_partition_key(topic, key) for name, topic in staged.items()}
+        staged = self.log.decide(lambda: {name: self._staged_topic(name, key) for name in topics})
         return StagePlan(self.log.objects.uri, self.options, born, staged, self.log.settings.inline_bytes)
+
+    def _staged_topic(self, name: str, partition_key: str | None) -> StageTopic:
+        topic = self.log.changeable_topic(name)
+        if topic is None:
+            raise unknown_topic(self.log.objects.uri, name, self.log.topics())
+        staged = StageTopic.of(topic)
+        return staged if partition_key is None else with_partition_key(staged, partition_key)
 
     @in_time("timeout_s", _clock_of)
     def commit(
@@ -521,15 +524,8 @@ class Store(NoCopies):
             self._committing.release()
 
     def _group_offsets(self, offsets: ConsumerGroupTopicPartitions) -> TransactionOffsets:
-        """Return the offsets by topic ids, after overdue members were taken out: a group with members refuses them.
-
-        A topic that this handle does not know makes it read the log's newest.
-        """
-        try:
-            found = TransactionOffsets(*offsets_to_commit(self.log, offsets))
-        except KafkaException:
-            self.log.refresh()
-            found = TransactionOffsets(*offsets_to_commit(self.log, offsets))
+        """Return the offsets by topic ids, after overdue members were taken out: a group with members refuses them."""
+        found = TransactionOffsets(*self.log.decide(lambda: offsets_to_commit(self.log, offsets)))
         expire_overdue(self.log, [found.group_id])
         return found
 

@@ -203,9 +203,15 @@ class _Importing:
         self._on_bytes = on_bytes
         self._done_bytes = 0
         self._store = store
+        self._names = names
+        self._other_columns = other_columns
+        self._keep_partitions = keep_partitions and topic.schema is None
+        self._take(topic)
+
+    def _take(self, topic: TopicState) -> None:
+        """Import into the topic as it is now, with the columns that it has."""
         self._topic = topic
         is_record = topic.schema is None
-        self._keep_partitions = keep_partitions and is_record
         # The record's timestamp, the last column, is the time of the import where it is missing or null.
         stored = stored_schema(topic.schema)
         fields = [*[*stored][:-1], stored.field(len(stored) - 1).with_nullable(True)]
@@ -214,8 +220,8 @@ class _Importing:
         # Compared without case: a name that differs in it alone is refused, and not left out in silence.
         own = {field.name.lower() for field in fields}
         assigned = frozenset(name for name in _ASSIGNED if name.lower() not in own)
-        ignored = None if other_columns == "ignore" else assigned
-        self._columns = Columns(pa.schema(fields), is_record, names, ignored)
+        ignored = None if self._other_columns == "ignore" else assigned
+        self._columns = Columns(pa.schema(fields), is_record, self._names, ignored)
 
     def imported(self, path: Path, *, dry_run: bool) -> FileImport:
         """Import a file, unless it was imported before.
@@ -239,6 +245,9 @@ class _Importing:
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=True)
         if dry_run:
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=False)
+        now = self._store.log.topic(self._topic.name)
+        if now is not None and now != self._topic and now.topic_id == self._topic.topic_id:
+            self._take(now)  # it has gained columns since the import began
         # Rows without a key go to the same partitions each time that the file is staged.
         seed = int(file.digest[:8], 16)
         stager = self._store.stage_plan([self._topic.name]).open(

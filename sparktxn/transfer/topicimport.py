@@ -8,6 +8,7 @@ one is refused: its batch's number is taken, or its run is superseded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.process.clock import Clock, Deadline
+from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.store import SinkCommit, Store
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.values import arguments
@@ -267,13 +269,11 @@ class _Importing:
                 on_progress(self._records)
 
     def _commit(self, messages: Sequence[Any]) -> None:
-        plan = self._store.stage_plan([self._topic], max_age_ms=_PLAN_AGE_MS)
-        stager = plan.open(seed=0, default_topic=self._topic, digests=False)
-        stager.write(_table(messages, self._store.log.clock.wall_ms()))
+        staged = self._store.log.decide(partial(self._staged, _table(messages, self._store.log.clock.wall_ms())))
         moved = {number: at for number, at in self._positions.items() if at != self._committed[number]}
         places = [TopicPartition(self._topic, *at) for at in moved.items()]
         self._store.commit(
-            stager.finish(),
+            staged,
             transactional_id=self._id,
             sink=SinkCommit(self._id, self._run_id, self._batch + 1),
             offsets=ConsumerGroupTopicPartitions(self._id, places),
@@ -282,6 +282,12 @@ class _Importing:
         self._committed |= moved
         self._records += len(messages)
         self._transactions += 1
+
+    def _staged(self, rows: pa.Table) -> list[StagedSegment]:
+        plan = self._store.stage_plan([self._topic], max_age_ms=_PLAN_AGE_MS)
+        stager = plan.open(seed=0, default_topic=self._topic, digests=False)
+        stager.write(rows)
+        return stager.finish()
 
     def report(self, source: _Source, *, dry_run: bool) -> TopicImportReport:
         """Return what was done, or is to do."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 from aiokafka.record._crecords import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode as WireCode
 
-from sparktxn.store import read_task
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.store import Store, read_task
 from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway, raw_client
 from tests.gateway.requests import batch, fetch, init_producer, produce, produce_members, read_all, records_of
@@ -253,5 +256,41 @@ def test_a_refusal_names_so_many_records_and_reads_no_value_again_for_each(tmp_p
         assert [each.batch_index for each in answer.record_errors] == list(range(1, 2_000, 2))
         older = await client.call(0, 7, **produce_members("typed", 0, typed(b"no json")))
         assert older.responses[0].partition_responses[0].error_code == WireCode.invalid_record
+
+    at_a_gateway(tmp_path, case)
+
+
+def test_a_batch_is_refused_by_what_the_log_says_now(tmp_path):
+    """What another process has changed a moment ago is no reason to refuse it."""
+
+    def set_(topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        with AdminClient({"bootstrap.servers": str(tmp_path / "same")}) as admin:
+            (done,) = admin.incremental_alter_configs(
+                [ConfigResource("topic", topic, incremental_configs=[entry])]
+            ).values()
+            done.result()
+
+    async def case(served: Gateway, client: RawClient) -> None:
+        (tmp_path / "same").symlink_to(tmp_path / "store", target_is_directory=True)
+        with Store.open(str(tmp_path / "same")) as other:
+            other.create_topic("small", settings={"max.message.bytes": "100"})
+            other.create_topic("keyed", settings={"cleanup.policy": "compact"})
+            other.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
+            cases = [
+                ("small", batch([b"x" * 500]), lambda: set_("small", "max.message.bytes", "1000")),
+                ("small", batch([b"x" * 30_000]), lambda: set_("small", "max.message.bytes", "100000")),
+                ("keyed", typed(b"no key"), lambda: set_("keyed", "cleanup.policy", "delete")),
+                (
+                    "typed",
+                    typed(b'{"id": 1, "more": "m"}'),
+                    lambda: other.add_columns("typed", pa.schema([("more", pa.string())])),
+                ),
+                ("new", batch([b"v"]), lambda: other.create_topic("new")),
+            ]
+            for topic, sent, change in cases:
+                assert (await produce(client, topic, 0, sent)).error_code != WireCode.none, topic
+                await asyncio.to_thread(change)
+                assert (await produce(client, topic, 0, sent)).error_code == WireCode.none, topic
 
     at_a_gateway(tmp_path, case)

@@ -26,8 +26,8 @@ from sparktxn.halfmessage import (
     SendStatus,
     TransactionListener,
     TransactionMQProducer,
+    engine,
 )
-from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.state.halfmessages import settled_half
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from sparktxn.values.structs import HalfOutcome
@@ -741,7 +741,7 @@ def test_the_entry_decides_whether_half_messages_are_rejected(
 ) -> None:
     shop = world.shop()
     world.reject("true", topic="orders")
-    monkeypatch.setattr(HalfEngine, "_rejects", lambda *_: None)
+    monkeypatch.setattr(engine, "half_rejection", lambda *_: None)
     error = error_of(lambda: shop.send("a", COMMIT))
     assert error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (shop.listener.executed, world.halves()) == ([], {})

@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyspark_txnlog
-from pyspark_txnlog import scan_stream, write
+from pyspark_txnlog import foreach_batch, scan_stream, write
+from pyspark_txnlog.writing import foreach
 from sparktxn import BatchRefused, ConfigurationError, Store
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.spark.readers import batch_reader, commit
 from tests.spark.sessions import values
 
@@ -189,3 +191,28 @@ def test_a_micro_batch_whose_function_failed_is_repeated(spark: SparkSession, st
         else:
             started.awaitTermination()
     assert seen == [(0, list(range(10))), (0, list(range(10))), (1, list(range(10, 20)))]
+
+
+@pytest.mark.parametrize("way", ["driver", "tasks", "write"])
+def test_rows_are_refused_by_what_the_log_says_now(
+    spark: SparkSession, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Tasks know the topics as the driver did, which had read the log a moment before another process changed it."""
+    store.create_topic("t", settings={"max.message.bytes": "100"})
+    rows = spark.range(2).selectExpr("repeat('x', 500) AS value")
+    monkeypatch.setattr(foreach, "DRIVER_BYTES_MAX", 1 if way == "tasks" else foreach.DRIVER_BYTES_MAX)
+    batch = foreach_batch(store.uri, topic="t", query_id=way)
+
+    def put() -> None:
+        write(rows, store.uri, "t") if way == "write" else batch(rows, 0)
+
+    with pytest.raises(Exception, match="allows 100"):
+        put()
+    elsewhere = tmp_path / "same"
+    elsewhere.symlink_to(store.uri, target_is_directory=True)
+    with AdminClient({"bootstrap.servers": str(elsewhere)}) as admin:
+        entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("topic", "t", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result()
+    put()
+    assert spark.read.format("txnlog").option("subscribe", "t").load(store.uri).count() == 2

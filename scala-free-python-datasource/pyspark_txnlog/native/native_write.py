@@ -5,7 +5,7 @@ Tasks write the segments with pyarrow. Spark's own Parquet writer cannot: docs/s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE, WriteOptions
-from pyspark_txnlog.writing.batch_writer import commit_write, prepare_write
+from pyspark_txnlog.writing.batch_writer import commit_write, prepare_write, staged_by_newest
 from pyspark_txnlog.writing.foreach import stage_frame
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
-    from sparktxn import StagePlan
+    from sparktxn import StagedSegment, StagePlan
 
 __all__ = ["write"]
 
@@ -52,10 +52,14 @@ def write(
     parsed = WriteOptions.parse(given, WRITE)
     plan = prepare_write(parsed, df.schema)
     is_known = parsed.application_id is not None
+
     # The tasks make the digest of a version, as those of `df.write` do: only digests of one kind can be compared. They
     # choose its partitions, too, as a partition that is chosen is no part of a row's content.
-    rows = df if is_known else _with_partitions(df, plan, parsed.topic)
-    commit_write(parsed, stage_frame(rows, plan, parsed.topic, digests=is_known))
+    def stage(plan: StagePlan) -> Sequence[StagedSegment]:
+        rows = df if is_known else _with_partitions(df, plan, parsed.topic)
+        return stage_frame(rows, plan, parsed.topic, digests=is_known)
+
+    commit_write(parsed, staged_by_newest(parsed, df.schema, plan, stage))
 
 
 def _with_partitions(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:

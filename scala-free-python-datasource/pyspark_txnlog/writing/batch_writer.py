@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment, StagePlan, Store, TopicState
 
-__all__ = ["StagedRows", "TxnLogWriter", "commit_write", "prepare_write", "stage_rows", "staged_segments"]
+__all__ = [
+    "StagedRows",
+    "TxnLogWriter",
+    "commit_write",
+    "prepare_write",
+    "stage_rows",
+    "staged_by_newest",
+    "staged_segments",
+]
 
 
 _KNOWN_MS_MAX: Final = 2_000
@@ -95,8 +103,10 @@ def commit_write(options: WriteOptions, staged: Sequence[StagedSegment]) -> None
             store.commit(staged, transactional_id=options.transactional_id)
 
 
-def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
+def prepare_write(options: WriteOptions, schema: StructType, *, newest: bool = False) -> StagePlan:
     """Return what tasks need to upload rows of `schema`, after every check that does not need the rows.
+
+    It is by what the log says now if `newest` is set, or if what was known a moment ago leads to an error.
 
     Raises:
         ConfigurationError: an option or a column is wrong.
@@ -104,10 +114,33 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
         KafkaException: the topic is internal (INVALID_TOPIC).
     """
     store = open_store(options.path, options.store, create=options.create_topic)
+
     # Spark plans a micro-batch twice. What is known may be out of date where it leads to an error.
     with suppress(ConfigurationError, CommandRefused):
-        return _plan(store, options, schema, {topic.name: topic for topic in store.topics(max_age_ms=_KNOWN_MS_MAX)})
+        known = store.topics(max_age_ms=0 if newest else _KNOWN_MS_MAX)
+        return _plan(store, options, schema, {topic.name: topic for topic in known})
     return _plan(store, options, schema, {topic.name: topic for topic in store.topics()})
+
+
+def staged_by_newest(
+    options: WriteOptions, schema: StructType, plan: StagePlan, stage: Callable[[StagePlan], Sequence[StagedSegment]]
+) -> Sequence[StagedSegment]:
+    """Return what `stage` stages by `plan`; if that fails, and the log has newer topics, what it stages by these.
+
+    A task that refuses rows cannot read the log. No reader sees what the first attempt has uploaded.
+
+    Raises:
+        Exception: what `stage` raises.
+    """
+    try:
+        return stage(plan)
+    except Exception:
+        now = plan
+        with suppress(Exception):  # the first error says more
+            now = prepare_write(options, schema, newest=True)
+        if now.topics == plan.topics:
+            raise
+    return stage(now)
 
 
 def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mapping[str, TopicState]) -> StagePlan:

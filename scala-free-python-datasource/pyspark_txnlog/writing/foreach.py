@@ -11,6 +11,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from pyspark_txnlog.sparkinternals import (
     holdable_rows,
     interrupted_in_one_line,
 )
-from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows
+from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows, staged_by_newest
 from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
 from pyspark_txnlog.writing.rowhashes import ROW_HASH, HashedRows, hashed_columns, with_row_hashes
 from sparktxn import ConfigurationError, SinkCommit
@@ -93,11 +94,16 @@ def foreach_batch(
     @without_frames
     def commit(rows: DataFrame, frames: Mapping[str | None, DataFrame], sink: SinkCommit) -> None:
         # All topics are found, and all columns checked, before the first row is uploaded.
-        plans = [
-            (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
-        ]
+        asked = {topic: replace(parsed, topic=topic) for topic in frames}
+        plans = [(frame, prepare_write(asked[topic], frame.schema), topic) for topic, frame in frames.items()]
         with _topics_on_pages(rows, [topic for topic in frames if topic is not None]):
-            staged = [segment for frame, plan, topic in plans for segment in ways.stage(frame, plan, topic)]
+            staged = [
+                segment
+                for frame, plan, topic in plans
+                for segment in staged_by_newest(
+                    asked[topic], frame.schema, plan, partial(ways.stage, frame, topic=topic)
+                )
+            ]
         transactional_id = parsed.transactional_id or f"spark-{sink.writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
@@ -155,7 +161,7 @@ class _Ways:
         self._was_small: dict[str | None, bool] = {}
         self._queries: defaultdict[str | None, ArrowQuery] = defaultdict(rows_query)
 
-    def stage(self, frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
+    def stage(self, frame: DataFrame, plan: StagePlan, *, topic: str | None) -> Sequence[StagedSegment]:
         """Stage the rows of `frame` the way that suits them, each computed once."""
         rows = holdable_rows(frame)
         if rows is None or not self._is_small(rows, topic):

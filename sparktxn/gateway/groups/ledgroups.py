@@ -146,7 +146,7 @@ class LedGroups:
             raise CommandRefused(INCONSISTENT_GROUP_PROTOCOL, "a member names no protocol")
         named = asked._replace(group_id=members_name(asked.group_id) if asked.group_id else "")
         self._log.refresh(max_age_s=_FRESH_S)
-        self._check_shared(named, protocol_type, {name for name, _ in protocols})
+        self._log.decide(lambda: self._check_shared(named, protocol_type, {name for name, _ in protocols}))
         state = self._roster.joining(named)
         if self._log.group(asked.group_id) is not None:
             raise CommandRefused(

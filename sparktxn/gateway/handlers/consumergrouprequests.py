@@ -104,15 +104,21 @@ def _described(broker: Broker, group_ids: Sequence[str]) -> list[dict[str, Any]]
         expire_overdue(broker.log, list(group_ids))
     except KafkaException as error:
         return [_not_described(group_id, coordinator_code_of(error), message_of(error)) for group_id in group_ids]
-    found = []
-    for group_id in group_ids:
+    return [_described_group(broker, group_id) for group_id in group_ids]
+
+
+def _described_group(broker: Broker, group_id: str) -> dict[str, Any]:
+    def found() -> dict[str, Any]:
         group, members = broker.log.group(group_id), broker.log.group_members(group_id)
         if group is None or all(member.classic for member in members):
             reason = f"group {group_id!r} has no members of this protocol"
-            found.append(_not_described(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), reason))
-        else:
-            found.append(_group(broker, group, members))
-    return found
+            raise CommandRefused(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        return _group(broker, group, members)
+
+    try:
+        return broker.log.decide(found)
+    except KafkaException as error:
+        return _not_described(group_id, coordinator_code_of(error), message_of(error))
 
 
 def _not_described(group_id: str, code: int, reason: str) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def _committed(broker: Broker, request: Request) -> dict[tuple[Name, int], int]:
     offsets = []
     try:
         broker.log.refresh(max_age_s=_FRESH_S)
+        broker.topics.read_on_for((name, part.partition_index) for name, part in asked if isinstance(name, str))
         topics = _found(broker, request.version, [name for name, _ in asked])
         for name, part in asked:
             code, offset = _to_commit(name, topics.get(name), part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
@@ -161,16 +162,18 @@ async def _batch(broker: Broker, asked: AskedTopic, part: Any, loan: Loan) -> tu
 async def _decoded_soon(
     broker: Broker, asked: AskedTopic, partition: int, records: bytes, payload_max: int, *, here: bool
 ) -> tuple[StageTopic, ProducedBatch]:
+    decode = partial(_decoded, broker, asked, partition, records, payload_max)
     if here:
-        return _decoded(broker, asked, partition, records, payload_max)
-    return await broker.calls.run(_decoded, broker, asked, partition, records, payload_max)
+        # A refusal may have to read the log, which another thread does.
+        with suppress(KafkaException):
+            return decode()
+    return await broker.calls.run(broker.log.decide, decode)
 
 
 def _decoded(
     broker: Broker, asked: AskedTopic, partition: int, records: bytes, payload_max: int
 ) -> tuple[StageTopic, ProducedBatch]:
     name = asked.name
-    broker.topics.read_on_for([(name, partition)])
     topic = broker.log.changeable_topic(name)
     if topic is None or not 0 <= partition < topic.partition_count:
         raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {name!r}")

@@ -124,7 +124,7 @@ async def create_partitions(broker: Broker, request: Request) -> Answer:
 
 def _grow(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
     if asked.assignments:
-        broker.log.refresh(max_age_s=0.01)
+        broker.log.refresh()
         known = broker.log.topic(asked.name)
         if known is not None and asked.count - known.partition_count != len(asked.assignments):
             return refused(
@@ -172,6 +172,7 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
 
 def _described(broker: Broker, body: Any, node: int) -> Answer:
     broker.log.refresh(max_age_s=0.01)
+    broker.topics.read_on_for((topic.name, 0) for topic in body.topics)
     names = sorted({topic.name for topic in body.topics} or {topic.name for topic in broker.log.topics()})
     first = 0
     if body.cursor is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
+from sparktxn.errors import CommandRefused, ErrorCode, did_you_mean
 from sparktxn.format.checkpoint import (
     HALVES_PREFIX,
     PUBLISHED_PREFIX,
@@ -38,7 +39,7 @@ from sparktxn.values.structs import (
     TransactionState,
 )
 
-__all__ = ["Known", "KnownState", "topics_of"]
+__all__ = ["Known", "KnownState", "topics_of", "unknown_topic"]
 
 Record = TypeVar("Record")
 Result = TypeVar("Result")
@@ -289,6 +290,15 @@ class Known(KnownState):
 def topics_of(tail: Tail) -> list[TopicState]:
     """Return all topics of a state, by name."""
     return sorted(_records_of(tail, tail.parts.names("topics/"), TopicState), key=lambda topic: topic.name)
+
+
+def unknown_topic(uri: str, name: str, topics: Iterable[TopicState]) -> CommandRefused:
+    """Return the refusal of a topic that the store at `uri` does not have; `topics` are those that it has."""
+    return CommandRefused(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {name!r} does not exist in {uri!r}{did_you_mean(name, [topic.name for topic in topics])}; "
+        "AdminClient.create_topics([NewTopic(…)]) creates one",
+    )
 
 
 def _group_part(group_id: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired, did_you_mean
+from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
 from sparktxn.log.follow.confirm import Passed, attempt, read_horizon
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.entryhistory import find_entry, first_entry
 from sparktxn.log.views.historyview import with_history
-from sparktxn.log.views.known import topics_of
+from sparktxn.log.views.known import topics_of, unknown_topic
 from sparktxn.log.views.readview import ReadView, capture_view
 from sparktxn.log.views.wholestate import Snapshot, take_snapshot
 from sparktxn.objectstore.contract import ObjectStore
@@ -77,12 +77,7 @@ class Viewer:
                 continue
             topic: TopicState | None = tail.parts.get(("topic", name))
             if topic is None:
-                known = [known.name for known in topics_of(tail)]
-                raise CommandRefused(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {name!r} does not exist in {self._objects.uri!r}{did_you_mean(name, known)}; "
-                    "AdminClient.create_topics([NewTopic(…)]) creates one",
-                )
+                raise unknown_topic(self._objects.uri, name, topics_of(tail))
             found.append(topic)
         view = self._view_of(tail, found)
         return with_history(view, internal, first_entry(self._objects)) if internal else view

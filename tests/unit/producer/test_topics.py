@@ -32,6 +32,9 @@ class ALogThatIsAsked:
 
     changeable_topic = topic
 
+    def decide(self, by_what_is_known: Any, forget: object = None) -> Any:
+        return by_what_is_known()
+
 
 def test_a_topic_that_another_thread_finds_meanwhile_stays_known() -> None:
     log: Any = ALogThatIsAsked()
