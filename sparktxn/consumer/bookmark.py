@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,8 +12,9 @@ from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn.consumer.polling import Reading
+    from sparktxn.kafka.message import Message
 
-__all__ = ["Bookmark", "bookmark", "rewind"]
+__all__ = ["Bookmark", "bookmark", "rewind", "unread"]
 
 
 class _Place(Struct, frozen=True):
@@ -57,4 +59,23 @@ def rewind(assignment: Assignment, reading: Reading, began: Bookmark) -> None:
         progress.go_to(position)
         progress.stored = Stored() if place is None else place.stored
     assignment.take_turns(began.places)
+    reading.poll_again()
+
+
+def unread(assignment: Assignment, reading: Reading, messages: Iterable[Message]) -> None:
+    """Go back before `messages`, the last ones that were handed out: they are read again, and count as not read."""
+    reading.give_back()
+    first: dict[TopicPartitionKey, int] = {}
+    for message in messages:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() is None and topic is not None and partition is not None and offset is not None:
+            first.setdefault((topic, partition), offset)
+    for key, position in first.items():
+        progress = assignment.get(key)
+        if progress is None or progress.position <= position:
+            continue  # it has another owner now, or was sought elsewhere
+        reading.discard(key)
+        progress.go_to(position)
+        if progress.stored.offset > position:
+            progress.stored = Stored(position)
     reading.poll_again()

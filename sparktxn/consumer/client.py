@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparktxn.consumer.arrowtables import table_of
 from sparktxn.consumer.assignment import Assignment, Progress, Stored, check_offset, distinct_partitions
-from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
+from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind, unread
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.consumerstatistics import ConsumerStatistics
 from sparktxn.consumer.lookups import ConsumerLookups, clock_of
@@ -126,7 +126,7 @@ class Consumer(ConsumerLookups):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Consumer({self._settings.uri!r}, group {self._settings.group_id!r})"
+        return f"{type(self).__name__}({self._settings.uri!r}, group {self._settings.group_id!r})"
 
     def _repr_html_(self) -> str:
         columns = ("topic", "partition", "position", "committed")
@@ -485,11 +485,7 @@ class Consumer(ConsumerLookups):
 
     @in_turn
     def begin_block(self) -> Bookmark:
-        """Note where this consumer is, for `Producer.transaction`; automatic commits wait until `end_block`.
-
-        Returns:
-            What `end_block` takes: opaque.
-        """
+        """Return where this consumer is, for `Producer.transaction`; automatic commits wait until `end_block`."""
         self._check()
         began = bookmark(self._assignment, self._reading)
         self._commits.held = True
@@ -510,6 +506,12 @@ class Consumer(ConsumerLookups):
             rewind(self._assignment, self._reading, began)
         self._commits.held = False
         self._reading.poll_soon()
+
+    @in_turn
+    def unread(self, messages: Sequence[Message]) -> None:
+        """Go back before `messages`, the last ones that were handed out, for `AIOConsumer`: they count as not read."""
+        self._check()
+        unread(self._assignment, self._reading, messages)
 
     @in_turn
     def memberid(self) -> str | None:

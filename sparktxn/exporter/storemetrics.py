@@ -48,6 +48,9 @@ class StoreMetrics(Collector):
         """Has these figures alone; others may be registered in it."""
         self.registry.register(self)
 
+    def __repr__(self) -> str:
+        return f"StoreMetrics({self._log.objects.uri!r})"
+
     def page(self, accept: str | None = None) -> tuple[bytes, str]:
         """Return the page and its content type, for a server's own route.
 

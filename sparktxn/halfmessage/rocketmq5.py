@@ -252,6 +252,10 @@ class Transaction(NoCopies):
         """The id of the first message, which is the transaction's id; empty before a message was sent."""
         return self._records[0].message_id if self._records else ""
 
+    def __repr__(self) -> str:
+        outcomes = {None: "open", True: "committed", False: "rolled back"}
+        return f"Transaction({self.message_id!r}, {counted(len(self._records), 'message')}, {outcomes[self._outcome]})"
+
     def commit(self) -> None:
         """Commit: when this returns, every reader sees all messages. Calling it again changes nothing.
 

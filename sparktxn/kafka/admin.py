@@ -409,6 +409,9 @@ class TopicCollection:
     def __init__(self, topic_names: Sequence[str]) -> None:
         self.topic_names = arguments.identifiers("topic_names", topic_names)
 
+    def __repr__(self) -> str:
+        return f"TopicCollection({self.topic_names})"
+
 
 class DescribeClusterResult(Struct, frozen=True):
     """The store: `cluster_id` is the id it was created with."""

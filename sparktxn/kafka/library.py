@@ -57,6 +57,9 @@ class ThrottleEvent:
     def __str__(self) -> str:
         return f"{self.broker_name}/{self.broker_id} throttled for {int(self.throttle_time * 1000)} ms"
 
+    def __repr__(self) -> str:
+        return f"ThrottleEvent({self})"
+
 
 class Uuid:
     """An id of 128 bits, as two signed numbers of 64. Its text is base 64 without padding.

@@ -37,6 +37,9 @@ class SerializationContext:
         self.field = field
         self.headers = headers
 
+    def __repr__(self) -> str:
+        return f"SerializationContext({self.topic!r}, {self.field!r})"
+
 
 class SerializationError(Exception):
     """A serializer or a deserializer has failed."""

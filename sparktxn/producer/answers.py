@@ -1,4 +1,4 @@
-"""What a producer answers about its store."""
+"""What a producer answers about its store and itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.credentials import WithoutCredentials
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import Clock, in_time
+from sparktxn.producer.states import TransactionPhase
 from sparktxn.values import arguments
+from sparktxn.values.notebooks import html_table
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -27,10 +30,34 @@ closing_time_s: Final = attrgetter("_closing_time_s")
 
 
 class ProducerLookups(WithoutCredentials):
-    """The calls of a producer that write nothing."""
+    """The calls of a producer that write nothing, and how it shows itself."""
 
     _clock: Clock
     _own_time_s: float | None
+    _settings: ProducerSettings
+    _unusable: str | None
+
+    def __repr__(self) -> str:
+        transactional_id, state = self._settings.transactional_id, self.transaction_state.value
+        parts = [repr(self._settings.uri)]
+        if transactional_id is not None:
+            parts += [f"transactional id {transactional_id!r}", state]
+        if self._unusable is not None:
+            parts.append("closed")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        settings = self._settings
+        row = (settings.uri, settings.transactional_id, self.transaction_state.value, len(self))
+        return html_table("Producer", ("store", "transactional id", "transaction state", "waiting"), [row])
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def transaction_state(self) -> TransactionPhase:
+        """Where the producer is in its transactions."""
+        raise NotImplementedError
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:

@@ -48,7 +48,6 @@ from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
 from sparktxn.store.registry import acquire_log, release_log
 from sparktxn.values import arguments
-from sparktxn.values.notebooks import html_table
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -240,11 +239,6 @@ class Producer(ProducerLookups):
     def __bool__(self) -> bool:
         """Always True."""
         return True
-
-    def _repr_html_(self) -> str:
-        settings = self._settings
-        row = (settings.uri, settings.transactional_id, self.transaction_state.value, len(self))
-        return html_table("Producer", ("store", "transactional id", "transaction state", "waiting"), [row])
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 

@@ -113,6 +113,9 @@ class SegmentStager(NoCopies):
         self._failed: Exception | None = None
         self._default_topic = self._topic(default_topic) if default_topic is not None else None
 
+    def __repr__(self) -> str:
+        return f"SegmentStager(topics={sorted(self._stage_topics)})"
+
     def write(self, batch: object, *, partition: int | None = None) -> None:
         """Stage the rows of `batch`, in Kafka's record layout or with a typed topic's columns.
 

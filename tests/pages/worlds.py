@@ -94,6 +94,7 @@ spark.stop()
         any_order=True,
     ),
     "docs/tables.md": World(twice=True),
+    "docs/asyncio.md": World(twice=True),
     "docs/from-kafka-python.md": World(twice=True),
     "docs/monitoring.md": World(_STORES + 'make("/data/shop", "orders")'),
     "docs/from-delta.md": World(twice=True),

@@ -98,6 +98,9 @@ class Sweeper:
         self._settings = SweepSettings.parse(arguments.mapping("settings", settings))
         self._observations = Observations()
 
+    def __repr__(self) -> str:
+        return f"Sweeper({self._store!r})"
+
     @in_time("timeout_s", lambda sweeper: sweeper._store.log.clock)
     def sweep(self, timeout_s: float | None = None) -> SweepReport:
         """Propose what is due, and return what was done. Lost races are values in the report, not errors.
