@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_txnlog.connecting.sessions import check_session
 from pyspark_txnlog.connecting.stores import open_store
@@ -13,15 +13,18 @@ from pyspark_txnlog.options.options import READ
 from pyspark_txnlog.options.spark_columns import quoted
 from pyspark_txnlog.reading.system_tables import TableOptions
 from sparktxn import ConfigurationError
+from sparktxn.scan.columns import metadata_names
 from sparktxn.store import SYSTEM_TABLES
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparktxn import Store
+    from sparktxn import Store, TopicState
 
 __all__ = ["history", "register_views"]
+
+_PLACES: Final = ("_partition", "_offset", "_timestamp")
 
 
 def history(spark: SparkSession, uri: str, *, limit: int | None = None, **options: Any) -> DataFrame:
@@ -58,7 +61,8 @@ def register_views(
 
     All views show the store at one entry, so a query over several of them sees whole transactions. It is the newest
     one, or that of the option ``asOfEntry``, ``asOfTimestamp`` or ``asOfTransaction``. For later records and topics,
-    call this again: views of the same names are replaced.
+    call this again: views of the same names are replaced. That of a topic with declared columns has ``_partition``,
+    ``_offset`` and ``_timestamp`` after these, unless the option ``columns`` says which columns views have.
 
     Args:
         spark: the session.
@@ -81,17 +85,31 @@ def register_views(
     store = open_store(uri, settings)
     names = [topic.name for topic in store.topics()] if topics is None else arguments.identifiers("topics", topics)
     of_rows = {name: value for name, value in texts.items() if name.lower() not in AS_OF_OPTIONS}
-    what = [(f"{prefix}{topic}", {**of_rows, "topic": topic}) for topic in names]
+    at = _entry_of(store, uri, texts)
+    known = store.view(None, entry=at).topics
+    what = [(f"{prefix}{topic}", {**_with_places(known.get(topic), of_rows), "topic": topic}) for topic in names]
     what += [(f"{system_prefix}{table}", {"path": uri, **settings, "table": table}) for table in SYSTEM_TABLES]
     _check_names([name for name, _ in what])
-    at = str(_entry_of(store, uri, texts))
     frames = {
-        quoted(name): spark.read.format("txnlog").options(**given).option("asOfEntry", at).load()
+        quoted(name): spark.read.format("txnlog").options(**given).option("asOfEntry", str(at)).load()
         for name, given in what
     }
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     return list(frames)
+
+
+def _with_places(topic: TopicState | None, options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return options by which a read of a topic with declared columns has the places of its records, too."""
+    given = {name.lower(): value for name, value in options.items()}
+    if topic is None or topic.schema is None or "columns" in given:
+        return options
+    names = [name for name, _, _ in topic.schema]
+    if any("," in name or name != name.strip() for name in names):
+        return options  # the option cannot name them
+    has_metadata = given.get("includetxnmetadata", "").strip().lower() == "true"
+    more = metadata_names(topic.schema) if has_metadata else ()
+    return {**options, "columns": ",".join([*names, *_PLACES, *more])}
 
 
 def _entry_of(store: Store, uri: str, options: Mapping[str, str]) -> int:
