@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
-from sparktxn.aio.calls import AIOClient, Call, Left, awaited, ended, in_callback, on_loop
+from sparktxn.aio.calls import AIOClient, AwaitedMethod, Left, awaited, ended, in_callback, on_loop
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.kafka.message import Message, TopicPartition
@@ -173,7 +173,7 @@ class AIOConsumer(AIOClient[Consumer]):
             await self._end_left_read()
         return await super()._earlier(name, key, timeout_s)
 
-    def _prepared(self, call: Call, run: Callable[[], R]) -> Callable[[], R]:
+    def _prepared(self, call: AwaitedMethod, run: Callable[[], R]) -> Callable[[], R]:
         """Return what runs a method once the messages that no read has returned count as not read."""
         if not call.waits or not self._found or in_callback():
             return run
@@ -209,7 +209,7 @@ class AIOConsumer(AIOClient[Consumer]):
         given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         callbacks = {name: self._wrapped(callback) for name, callback in given.items() if callback is not None}
         key = (tuple(topics), *given.values()) if isinstance(topics, list | tuple) else None
-        await self._call(Call("subscribe", True, True, False), key, None, topics, **callbacks)
+        await self._call(AwaitedMethod("subscribe", True, True, False), key, None, topics, **callbacks)
 
     def _wrapped(self, callback: AsyncRebalanceCallback) -> Callable[..., Any]:
         run = on_loop(self._loop, callback)

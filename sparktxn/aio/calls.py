@@ -23,7 +23,7 @@ from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.producer import Producer
 from sparktxn.values import arguments
 
-__all__ = ["AIOClient", "Call", "Left", "awaited", "ended", "in_callback", "on_loop", "seen"]
+__all__ = ["AIOClient", "AwaitedMethod", "Left", "awaited", "ended", "in_callback", "on_loop", "seen"]
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Consumer | Producer)
@@ -133,7 +133,9 @@ class AIOClient(Generic[C]):
         if self._closed:
             raise RuntimeError(f"this {self._kind} is closed")
 
-    async def _call(self, call: Call, key: Hashable, timeout_s: float | None, *args: Any, **kwargs: Any) -> Any:
+    async def _call(
+        self, call: AwaitedMethod, key: Hashable, timeout_s: float | None, *args: Any, **kwargs: Any
+    ) -> Any:
         """Run a method of the client, after those that were left; return what became of the same call if it was."""
         earlier = await self._earlier(call.name, key, timeout_s) if call.waits else None
         if earlier is not None and earlier.reports:
@@ -159,7 +161,7 @@ class AIOClient(Generic[C]):
             self._forget(*before)  # its caller has gone on
         return found
 
-    def _prepared(self, call: Call, run: Callable[[], R]) -> Callable[[], R]:
+    def _prepared(self, call: AwaitedMethod, run: Callable[[], R]) -> Callable[[], R]:
         """Return what runs a method, and before it what the client needs."""
         return run
 
@@ -229,7 +231,7 @@ class AIOClient(Generic[C]):
         """Wait for what this client does by itself, which ends once it is closed."""
 
 
-class Call(NamedTuple):
+class AwaitedMethod(NamedTuple):
     """A method of the client: whether it waits for calls that were left, and what it is when it is left itself."""
 
     name: str
@@ -250,7 +252,7 @@ def awaited(
         reports: whether the same call then returns what became of it, and does not run again.
     """
     signature = inspect.signature(method)
-    call = Call(method.__name__, waits, leaves or reports, reports)
+    call = AwaitedMethod(method.__name__, waits, leaves or reports, reports)
 
     @functools.wraps(method)
     async def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
