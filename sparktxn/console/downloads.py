@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sparktxn.console.recordreads import RecordFilter
+from sparktxn.console.recordreads import RecordFilter, batches_of, in_pieces
 from sparktxn.console.requestparameters import Hidden, RequestParameters
 from sparktxn.console.shownstore import Source
 from sparktxn.scan.columns import output_schema
-from sparktxn.store import read_task
 from sparktxn.transfer.csvvalues import is_text_in_csv
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
@@ -82,9 +81,8 @@ def download(source: Source, asked: RequestParameters, name: str) -> Download:
     def batches() -> Iterator[pa.RecordBatch]:
         for number in numbers:
             bounds = {(name, number): (start if partition is not None else 0, None)}
-            for task in source.store.plan_view(view, bounds=bounds):
-                for batch in read_task(task, source.store.options, batch_rows=_BATCH_ROWS):
-                    yield batch if wanted.is_empty else _filtered(batch, wanted)
+            for batch in batches_of(source.store, source.store.plan_view(view, bounds=bounds), _BATCH_ROWS):
+                yield from [batch] if wanted.is_empty else _filtered(batch, wanted)
 
     write = {"csv": _csv, "jsonl": _json_lines, "parquet": _parquet}[kind]
     chunks = write(schema, batches, is_record=topic.schema is None)
@@ -92,11 +90,19 @@ def download(source: Source, asked: RequestParameters, name: str) -> Download:
     return Download(f"{name}{part}.{kind}", FORMATS[kind], chunks)
 
 
-def _filtered(batch: pa.RecordBatch, wanted: RecordFilter) -> pa.RecordBatch:
-    return batch.filter(pa.array([wanted.meets(row) for row in batch.to_pylist()], pa.bool_()))
+def _filtered(batch: pa.RecordBatch, wanted: RecordFilter) -> Iterator[pa.RecordBatch]:
+    for piece in in_pieces(batch):
+        found = piece.filter(pa.array([wanted.meets(row) for row in piece.to_pylist()], pa.bool_()))
+        if found.num_rows:
+            yield found
 
 
 _Batches = Callable[[], Iterator[pa.RecordBatch]]
+
+
+def _pieces(batches: _Batches) -> Iterator[pa.RecordBatch]:
+    for batch in batches():
+        yield from in_pieces(batch)
 
 
 def _parquet(schema: pa.Schema, batches: _Batches, *, is_record: bool) -> Iterator[bytes]:
@@ -110,7 +116,7 @@ def _parquet(schema: pa.Schema, batches: _Batches, *, is_record: bool) -> Iterat
 
 
 def _json_lines(schema: pa.Schema, batches: _Batches, *, is_record: bool) -> Iterator[bytes]:
-    for batch in batches():
+    for batch in _pieces(batches):
         columns = [json_values(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
         rows = (dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True))
         yield b"".join(encoded(_members(row) if is_record else row) + b"\n" for row in rows)
@@ -132,7 +138,7 @@ def _csv(schema: pa.Schema, batches: _Batches, *, is_record: bool) -> Iterator[b
         [pa.field(field.name, pa.string() if is_text_in_csv(field.type) else field.type) for field in schema]
     )
     writer = pyarrow.csv.CSVWriter(pa.PythonFile(sink, "w"), texts)
-    for batch in batches():
+    for batch in _pieces(batches):
         columns = [
             _text_column(field, column) if is_text_in_csv(field.type) else column
             for field, column in zip(batch.schema, batch.columns, strict=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from sparktxn.errors import KafkaException, OutcomeUnknown
 from sparktxn.log.log import Log
+from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import acquired_in_time
 
-__all__ = ["ReadsOn", "held"]
+__all__ = ["FewAtATime", "ReadsOn", "held"]
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -27,6 +32,35 @@ def held(lock: threading.Lock) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+class FewAtATime:
+    """Does what takes memory on a few threads of its own.
+
+    Requests that come together take it one after another. The threads are always the same, since what an allocator
+    keeps of freed memory it keeps for each thread.
+    """
+
+    def __init__(self, log: Log, threads: int) -> None:
+        self._log = log
+        self._background = ThreadBackground("console-reading", threads)
+
+    async def do(self, work: Callable[[], Result], timeout_s: float | None) -> Result:
+        """Return what `work` returns, which may wait for its turn, and for the store, so long (None: no limit).
+
+        Raises:
+            OutcomeUnknown: others have had their turns until then.
+        """
+        asked_s = self._log.clock.monotonic_s()
+
+        def in_turn() -> Result:
+            left_s = None if timeout_s is None else asked_s + timeout_s - self._log.clock.monotonic_s()
+            if left_s is not None and left_s <= 0:
+                raise OutcomeUnknown("other requests were reading records until the deadline: load the page again")
+            with self._log.within(left_s):
+                return work()
+
+        return await asyncio.wrap_future(self._background.submit(in_turn))
 
 
 class ReadsOn(ABC):

@@ -1,16 +1,19 @@
 """Reading a few records for a page: from an offset, back from the end, or what the newest entries have committed.
 
 A page reads until it has its rows, or has seen so many records. A filter that nothing meets ends with a place to
-continue at.
+continue at. Records are large: one file at a time is decoded, or some small ones. Of each record only what the page
+makes of it is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from sparktxn.console.history.entryfacts import EntryFacts
 from sparktxn.console.requestparameters import RequestParameters
@@ -26,15 +29,21 @@ from sparktxn.scan.columns import (
     known_columns,
     reserved_name,
 )
-from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.store import Store, read_task
 from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.structs import SegmentRef
 
-__all__ = ["SCANNED_MAX", "Found", "RecordFilter", "columns_of", "from_offset", "newest_committed"]
+__all__ = ["SCANNED_MAX", "Found", "RecordFilter", "Row", "batches_of", "columns_of", "from_offset", "in_pieces"]
+__all__ += ["newest_committed"]
 
 Row = dict[str, Any]
+Make = Callable[[Row], Row]
+"""Returns what a page keeps of a record. The columns that the log says have their plain names."""
 
 _BATCH_ROWS: Final = 512
+_FETCHED_BYTES: Final = 8 * 1024 * 1024
+_PIECE_BYTES: Final = 1024 * 1024
 SCANNED_MAX: Final = 20_000
 _WINDOW: Final = 16
 _WINDOW_GROWTH: Final = 4
@@ -84,7 +93,10 @@ def _bytes(value: Any) -> bytes | None:
 
 
 class Found(NamedTuple):
-    """The rows of a page. `next_place` is where the next page begins; None at the end. `scanned` records were read."""
+    """What is made of the rows of a page.
+
+    `next_place` is where the next page begins; None at the end. `scanned` records were read.
+    """
 
     rows: list[Row]
     next_place: int | None
@@ -97,10 +109,46 @@ def columns_of(schema: Any) -> list[str]:
     return [name for name in known_columns(schema).names if name != left_out]
 
 
-def _rows(store: Store, tasks: list[ReadTask], schema: Any) -> Iterator[Row]:
+def batches_of(store: Store, tasks: Sequence[ReadTask], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of tasks. Files that have some MiB together are fetched at once, larger ones alone."""
     for task in tasks:
-        for batch in read_task(task, store.options, batch_rows=_BATCH_ROWS):
-            yield from _plain(batch, reserved_name(TIMESTAMP, schema))
+        for part in _parts(task):
+            yield from read_task(part, store.options, batch_rows=batch_rows)
+
+
+def _parts(task: ReadTask) -> Iterator[ReadTask]:
+    """Yield a task in parts, each with one file or with some small ones."""
+    if sum(segment.size_bytes for segment in task.segments) <= _FETCHED_BYTES:
+        yield task
+        return
+    part: list[SegmentRef] = []
+    size_bytes = 0
+    for file in by_file(task.segments):
+        if part and size_bytes + file[0].size_bytes > _FETCHED_BYTES:
+            yield replace(task, segments=tuple(part))
+            part, size_bytes = [], 0
+        part += file
+        size_bytes += file[0].size_bytes
+    yield replace(task, segments=tuple(part))
+
+
+def in_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in pieces of about 1 MiB, or of one row: as objects of Python rows take several times.
+
+    Rows are halved until they fit, as their sizes may differ widely.
+    """
+    if batch.num_rows <= 1 or batch.nbytes <= _PIECE_BYTES:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from in_pieces(batch.slice(0, middle))
+    yield from in_pieces(batch.slice(middle))
+
+
+def _rows(store: Store, tasks: list[ReadTask], schema: Any) -> Iterator[Row]:
+    for batch in batches_of(store, tasks, _BATCH_ROWS):
+        for piece in in_pieces(batch):
+            yield from _plain(piece, reserved_name(TIMESTAMP, schema))
 
 
 def _plain(batch: pa.RecordBatch, time_name: str) -> Iterator[Row]:
@@ -120,9 +168,9 @@ def _plain(batch: pa.RecordBatch, time_name: str) -> Iterator[Row]:
 
 
 def from_offset(
-    store: Store, view: ReadView, topic: str, partition: int, start: int, count: int, wanted: RecordFilter
+    store: Store, view: ReadView, topic: str, partition: int, start: int, count: int, wanted: RecordFilter, make: Make
 ) -> Found:
-    """Return `count` committed records of a partition from offset `start` on, as the view has them."""
+    """Return what `make` makes of `count` committed records of a partition from offset `start` on."""
     schema = view.topics[topic].schema
     end = view.partitions[topic, partition].log_end_offset
     offset_name = reserved_name(OFFSET, schema)
@@ -135,7 +183,7 @@ def from_offset(
             if wanted.meets(row):
                 if len(rows) == count:
                     return Found(rows, row[offset_name], scanned)
-                rows.append(row)
+                rows.append(make(row))
             if scanned >= SCANNED_MAX and not wanted.is_empty:
                 return Found(rows, row[offset_name] + 1, scanned)
         low += width
@@ -144,16 +192,15 @@ def from_offset(
 
 
 def newest_committed(
-    source: Source, view: ReadView, topic: str, to_entry: int, count: int, wanted: RecordFilter
+    source: Source, view: ReadView, topic: str, to_entry: int, count: int, wanted: RecordFilter, make: Make
 ) -> Found:
-    """Return the records that the entries up to `to_entry` committed, the newest entry first, of all partitions.
+    """Return what `make` makes of the records that the entries up to `to_entry` committed, of all partitions.
 
-    They are about `count`, for the records of one entry stay together, up to twice as many. The next place is an entry.
-    Of an entry with very many partitions or records, some are shown.
+    The newest entry comes first. They are about `count`, for the records of one entry stay together, up to twice as
+    many. The next place is an entry. Of an entry with very many partitions or records, some are shown.
     """
     store, schema = source.store, view.topics[topic].schema
-    entry_of = _entry_of(schema)
-    order = (reserved_name(PARTITION, schema), reserved_name(OFFSET, schema))
+    place_of = _place_of(schema)
     rows: list[Row] = []
     scanned, high, width = 0, min(to_entry, view.entry), _WINDOW
     facts = source.chronicle.up_to(view.entry)
@@ -162,21 +209,20 @@ def newest_committed(
         bounds: dict[TopicPartitionKey, tuple[int, int | None]] = {
             (topic, number): (0, None) for number in _touched(facts, view, topic, low, high)[:_PARTITIONS_MAX]
         }
-        some: list[Row] = []
+        some = _FirstRows(2 * count - len(rows))
         tasks = (
             store.plan_commits(view, low, to_entry=high, bounds=bounds, columns=columns_of(schema)) if bounds else []
         )
         for row in _rows(store, tasks, schema):
             scanned += 1
-            if wanted.meets(row):
-                some.append(row)
+            if wanted.meets(row) and some.takes(place := place_of(row)):
+                some.add(place, make(row))
             if scanned >= SCANNED_MAX:
                 break
-        some.sort(key=lambda row: (-entry_of(row), *(row[name] for name in order)))
-        rows += some
+        rows += some.in_order()
         if len(rows) >= count:
-            last = entry_of(rows[count - 1])
-            kept = [row for row in rows if entry_of(row) >= last][: 2 * count]
+            last = rows[count - 1][ENTRY] or 0
+            kept = [row for row in rows if (row[ENTRY] or 0) >= last]
             return Found(kept, last - 1 if last > 1 else None, scanned)
         high, width = low, width * _WINDOW_GROWTH
         if not high:
@@ -184,6 +230,36 @@ def newest_committed(
         if scanned >= SCANNED_MAX:
             break
     return Found(rows, high, scanned)
+
+
+class _FirstRows:
+    """The first rows of many by their places: `most` of them, and for a while up to twice as many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[tuple[_Place, Row]] = []
+        self._last: _Place | None = None
+
+    def takes(self, place: _Place) -> bool:
+        """Return whether a row of this place may be one of the first."""
+        return self._last is None or place < self._last
+
+    def add(self, place: _Place, row: Row) -> None:
+        """Keep a row, and let go of those that are not among the first any more."""
+        self._kept.append((place, row))
+        if len(self._kept) >= 2 * self._most:
+            self._cut()
+
+    def in_order(self) -> list[Row]:
+        """Return the first rows by their places."""
+        self._cut()
+        return [row for _, row in self._kept]
+
+    def _cut(self) -> None:
+        self._kept.sort(key=itemgetter(0))
+        if len(self._kept) >= self._most:
+            del self._kept[self._most :]
+            self._last = self._kept[-1][0]
 
 
 def _touched(facts: Sequence[EntryFacts], view: ReadView, topic: str, low: int, high: int) -> list[int]:
@@ -195,9 +271,13 @@ def _touched(facts: Sequence[EntryFacts], view: ReadView, topic: str, low: int, 
     return sorted(number for topic_id, number in places if topic_id == found.topic_id)
 
 
-def _entry_of(schema: Any) -> Callable[[Row], int]:
-    name = reserved_name(ENTRY, schema)
-    return lambda row: row[name] or 0
+_Place = tuple[int, int, int]
+
+
+def _place_of(schema: Any) -> Callable[[Row], _Place]:
+    """Return what gives a row's place on a page: the newest entry first, then by partition and offset."""
+    entry, partition, offset = (reserved_name(name, schema) for name in (ENTRY, PARTITION, OFFSET))
+    return lambda row: (-(row[entry] or 0), row[partition], row[offset])
 
 
 RESERVED: Final = (PARTITION, OFFSET, TIMESTAMP, ENTRY, PRODUCER_ID, PRODUCER_EPOCH)

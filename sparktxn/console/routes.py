@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -54,6 +55,9 @@ _MISSING: Final = (
 )
 
 Show = Callable[..., Page]
+Endpoint = Callable[[Request], Response] | Callable[[Request], Awaitable[Response]]
+_READING: Final = frozenset((records, record, log, entry, transaction, group))
+"""The pages for which records or entries are read: a few of them at a time, whose memory is bounded together."""
 
 
 def application(source: Source, timeout_s: float | None) -> Starlette:
@@ -84,8 +88,8 @@ def application(source: Source, timeout_s: float | None) -> Starlette:
     routes = [Route(path, pages.of(show)) for path, show in shown.items()]
     routes += [
         Route("/topics/{name}/download", pages.download),
-        Route("/topics/{name}/records/{partition:int}/{offset:int}/value", pages.value),
-        Route("/log/{number:int}/raw", pages.raw),
+        Route("/topics/{name}/records/{partition:int}/{offset:int}/value", pages.reads(pages.value)),
+        Route("/log/{number:int}/raw", pages.reads(pages.raw)),
         Route("/metrics", _metrics(StoreMetrics(source.store, _scrape_s(timeout_s)))),
         Route("/static/{name}", _static),
     ]
@@ -113,13 +117,24 @@ class _Pages:
         self.source = source
         self.timeout_s = timeout_s
 
-    def of(self, show: Show) -> Callable[[Request], Response]:
+    def of(self, show: Show) -> Endpoint:
         """Return the endpoint of a page."""
+
+        def shown(request: Request) -> Response:
+            page = show(self.source, RequestParameters(request.query_params), **request.path_params)
+            return self.answer(request, page)
 
         def endpoint(request: Request) -> Response:
             with self.source.log.within(self.timeout_s):
-                page = show(self.source, RequestParameters(request.query_params), **request.path_params)
-                return self.answer(request, page)
+                return shown(request)
+
+        return self.reads(shown) if show in _READING else endpoint
+
+    def reads(self, answer: Callable[[Request], Response]) -> Endpoint:
+        """Return the endpoint of what reads records or entries, which a few requests do at a time."""
+
+        async def endpoint(request: Request) -> Response:
+            return await self.source.reading.do(partial(answer, request), self.timeout_s)
 
         return endpoint
 
@@ -134,16 +149,14 @@ class _Pages:
         if self.source.hide_values:
             raise Hidden("values are hidden by this console (--hide-values)")
         given = request.path_params
-        with self.source.log.within(self.timeout_s):
-            data = value_of(self.source, given["name"], given["partition"], given["offset"])
+        data = value_of(self.source, given["name"], given["partition"], given["offset"])
         name = f"{given['name']}-{given['partition']}-{given['offset']}.bin"
         return Response(data, media_type="application/octet-stream", headers=_attachment(name))
 
     def raw(self, request: Request) -> Response:
         """Send an entry as it is stored."""
         number = request.path_params["number"]
-        with self.source.log.within(self.timeout_s):
-            data = raw_entry(self.source, number)
+        data = raw_entry(self.source, number)
         return Response(data, media_type=_JSON, headers=_attachment(f"entry-{number}.json"))
 
     def failed(self, request: Request, error: Any) -> Response:

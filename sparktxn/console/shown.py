@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -27,6 +27,7 @@ __all__ = [
     "record_bytes",
     "row_lines",
     "segment_path",
+    "shortened",
     "size",
     "time",
     "visible",
@@ -39,6 +40,8 @@ _ITEMS_MAX: Final = 20
 _LEFT_OUT: Final = ("dry_run", "names", "names_left_out")
 _DAY_MS: Final = 86_400_000
 _SECONDS_MATTER_MS: Final = 1_200_000
+_SCALAR: Final = 11
+"""What a number counts where a value is cut."""
 
 
 def visible(text: str, most: int | None = None) -> str:
@@ -190,6 +193,42 @@ def record_bytes(data: bytes | None, most: int) -> dict[str, Any]:
     except UnicodeDecodeError:
         return {"length": len(data), "base64": msgspec.to_builtins(part), "hex": part.hex(" ")}
     return {"length": len(data), "text": text}
+
+
+def shortened(value: Any, most: int) -> Any:
+    """Return a value of a column, of which about `most` characters, bytes and items are left, and … for what is not.
+
+    >>> shortened("abcdef", 3), shortened([1, 2, 3, 4], 24), shortened({"a": "xyz"}, 3)
+    ('abc…', [1, 2, '…'], {'a': 'x…'})
+    """
+    return _Shortening(most).of(value)
+
+
+class _Shortening:
+    """How much of a value is left to show."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def of(self, value: Any) -> Any:
+        """Return what is left of a value, or of a part of it."""
+        if isinstance(value, str | bytes):
+            part, self._left = value[: self._left], max(0, self._left - len(value) - 1)
+            return part if len(part) == len(value) or isinstance(part, bytes) else f"{part}…"
+        self._left = max(0, self._left - 1)
+        if isinstance(value, dict):
+            return dict(self._some(value.items(), ("…", "…")))
+        if isinstance(value, list | tuple):
+            return list(self._some(value, "…"))
+        self._left = max(0, self._left - _SCALAR)
+        return value
+
+    def _some(self, items: Iterable[Any], mark: Any) -> Iterator[Any]:
+        for item in items:
+            if not self._left:
+                yield mark
+                return
+            yield self.of(item)
 
 
 def _cut_text(part: bytes) -> str:

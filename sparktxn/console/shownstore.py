@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,12 +12,17 @@ from sparktxn.console.filesizes import FileSizes
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.past import Past
 from sparktxn.console.offsetcache import OffsetCache
+from sparktxn.console.oneatatime import FewAtATime
 from sparktxn.console.requestparameters import NotFound
 from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store
 
 __all__ = ["Page", "Source"]
+
+
+_READING_MAX: Final = 2
+"""So many pages read records or entries at a time."""
 
 
 class Page(Struct, frozen=True):
@@ -42,6 +48,7 @@ class Source:
         self.log = store.log
         self.hide_values = hide_values
         self.allow_changes = allow_changes
+        self.reading = FewAtATime(store.log, _READING_MAX)
         self.chronicle = Chronicle(store.log.objects)
         self.sizes = FileSizes(store.log)
         self.past = Past(store.log, self.chronicle)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from sparktxn.console.requestparameters import NotFound, RequestParameters
 from sparktxn.console.sentences import sentence, sentences
+from sparktxn.console.shown import shortened
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.format import commands as c
 from sparktxn.format import names
@@ -20,11 +22,14 @@ from sparktxn.values.counted import counted
 __all__ = ["entry", "log", "raw_entry"]
 
 _ENTRIES: Final = 50
+_ENTRIES_AT_ONCE: Final = 10
+"""So many entries are in memory at a time: each may have some MiB."""
 _SENTENCES: Final = 6
 _SAID_COMMANDS: Final = 64
 """So many commands of an entry are made sentences of, of which appends may share one."""
 _COMMANDS: Final = 200
 _RAW_CHARACTERS: Final = 65_536
+_MEMBER_CHARACTERS: Final = 8_192
 
 
 def log(source: Source, asked: RequestParameters) -> Page:
@@ -34,8 +39,10 @@ def log(source: Source, asked: RequestParameters) -> Page:
     oldest = first_entry(source.log.objects)
     first = max(oldest, last - _ENTRIES + 1)
     topic_names = source.log.topic_names()
-    found = read_entries(source.log.objects, first, last) if first <= last else []
-    rows = [_row(one, topic_names) for one in reversed(found)]
+    rows: list[dict[str, Any]] = []
+    for high in range(last, first - 1, -_ENTRIES_AT_ONCE):
+        found = read_entries(source.log.objects, max(first, high - _ENTRIES_AT_ONCE + 1), high)
+        rows += [_row(one, topic_names) for one in reversed(found)]
     content = {
         "entry": newest,
         "first_entry": oldest,
@@ -64,7 +71,7 @@ def entry(source: Source, asked: RequestParameters, number: int) -> Page:
     topic_names = source.log.topic_names()
     start = asked.number("start", 0) or 0
     shown = found.commands[start : start + _COMMANDS]
-    raw = msgspec.json.format(_raw(source, found), indent=2).decode()
+    raw, is_cut = _formatted(source, found)
     content: dict[str, Any] = {
         "entry": number,
         "object": names.entry(number),
@@ -85,8 +92,8 @@ def entry(source: Source, asked: RequestParameters, number: int) -> Page:
         "command_count": len(found.commands),
         "next": start + _COMMANDS if start + _COMMANDS < len(found.commands) else None,
         "newest_entry": source.log.refresh(),
-        "raw": raw[:_RAW_CHARACTERS],
-        "raw_is_cut": len(raw) > _RAW_CHARACTERS,
+        "raw": raw,
+        "raw_is_cut": is_cut,
     }
     return Page("entry.html", f"Entry {number}", content)
 
@@ -94,6 +101,17 @@ def entry(source: Source, asked: RequestParameters, number: int) -> Page:
 def raw_entry(source: Source, number: int) -> bytes:
     """Return an entry's JSON, without the records that it carries if values are hidden."""
     return _raw(source, _read(source, number))
+
+
+def _formatted(source: Source, found: LogEntry) -> tuple[str, bool]:
+    """Return the beginning of an entry's JSON, and whether more of it follows. Commands that are not shown are left."""
+    left, shown = _RAW_CHARACTERS, 0
+    while shown < len(found.commands) and left > 0:
+        left -= len(msgspec.json.encode(found.commands[shown]))
+        shown += 1
+    part = replace(found, commands=found.commands[:shown])
+    text = msgspec.json.format(_raw(source, part), indent=2).decode()
+    return text[:_RAW_CHARACTERS], shown < len(found.commands) or len(text) > _RAW_CHARACTERS
 
 
 def _read(source: Source, number: int) -> Any:
@@ -129,7 +147,7 @@ def _members(source: Source, command: c.Command) -> dict[str, Any]:
             value = _carried(value)
             if value is None:
                 continue
-        found[name] = msgspec.to_builtins(value)
+        found[name] = shortened(msgspec.to_builtins(value), _MEMBER_CHARACTERS)
     return found
 
 

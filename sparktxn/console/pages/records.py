@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-from sparktxn.console.recordreads import RESERVED, Found, RecordFilter, from_offset, newest_committed
+from sparktxn.console.recordreads import RESERVED, RecordFilter, Row, from_offset, newest_committed
 from sparktxn.console.requestparameters import NotFound, RequestParameters
-from sparktxn.console.shown import bytes_text, record_bytes, visible
+from sparktxn.console.shown import bytes_text, record_bytes, shortened, visible
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
-from sparktxn.scan.columns import reserved_name
+from sparktxn.scan.columns import OFFSET, reserved_name
 from sparktxn.values.counted import counted
 
 __all__ = ["record", "records", "value_of"]
@@ -17,7 +18,14 @@ __all__ = ["record", "records", "value_of"]
 _COUNT: Final = 50
 _COUNT_MAX: Final = 500
 _CELL_BYTES: Final = 512
+_CELL_HEADERS: Final = 20
+_CELL_COLUMNS: Final = 100
 _VALUE_BYTES: Final = 65_536
+_HEADERS: Final = 200
+_HEADER_BYTES: Final = 4_096
+_COLUMNS: Final = 2_000
+_COLUMNS_BYTES: Final = 1_048_576
+"""What all columns of a record have together on its page."""
 _FORMS: Final = ("auto", "text", "json", "hex")
 _HIDDEN: Final = "hidden"
 _NUMBERS: Final = ("int", "float", "double", "decimal")
@@ -41,16 +49,27 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
     count = asked.count("count", _COUNT, most=_COUNT_MAX)
     form = asked.choice("as", _FORMS, "auto")
     start = None
+    make = _Making(
+        schema=topic.schema,
+        form=form,
+        is_hidden=source.hide_values,
+        value_bytes=_CELL_BYTES,
+        columns=_CELL_COLUMNS,
+        headers=_CELL_HEADERS,
+        header_bytes=_CELL_BYTES,
+    ).row
     if partition is None:
-        found = newest_committed(source, view, name, _last_entry(source, view, asked), count, wanted)
+        found = newest_committed(source, view, name, _last_entry(source, view, asked), count, wanted, make)
     else:
         start = _start(source, view, name, partition, count, asked)
-        found = from_offset(source.store, view, name, partition, start, count, wanted)
+        found = from_offset(source.store, view, name, partition, start, count, wanted, make)
+    columns = topic.schema or ()
     content: dict[str, Any] = {
         "topic": name,
         "typed": topic.schema is not None,
-        "columns": [column for column, _, _ in topic.schema or ()],
-        "numbers": [column for column, kind, _ in topic.schema or () if kind.startswith(_NUMBERS)],
+        "columns": [column for column, _, _ in columns[:_CELL_COLUMNS]],
+        "columns_left_out": max(0, len(columns) - _CELL_COLUMNS),
+        "numbers": [column for column, kind, _ in columns[:_CELL_COLUMNS] if kind.startswith(_NUMBERS)],
         "partition_count": topic.partition_count,
         "entry": view.entry,
         "newest_entry": source.log.refresh(),
@@ -66,7 +85,7 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
         "follow": asked.flag("follow") and entry is None,
         "hidden": source.hide_values,
         "scanned": found.scanned,
-        "records": [_row(source, topic.schema, row, form) for row in found.rows],
+        "records": _with_ids(source, found.rows),
         "next": found.next_place,
         "previous": _previous(view, name, partition, start, count),
     }
@@ -96,45 +115,62 @@ def _previous(view: ReadView, name: str, partition: int | None, start: int | Non
     return max(low, start - count) if start > low else None
 
 
-def _row(source: Source, schema: Any, row: dict[str, Any], form: str, most: int = _CELL_BYTES) -> dict[str, Any]:
-    """Return a record as a page has it; the names of what the log says of it are the same for all topics."""
-    found: dict[str, Any] = {name: row.get(reserved_name(name, schema)) for name in RESERVED}
-    found["timestamp_ms"] = found.pop("timestamp")
-    found["transactional_id"] = None if found["producer_id"] is None else source.ids.owner(found["producer_id"])
-    if schema is None:
+class _Making(NamedTuple):
+    """How records become rows of a page: with so many bytes of each value, headers and columns."""
+
+    schema: Any
+    form: str
+    is_hidden: bool
+    value_bytes: int
+    columns: int
+    headers: int
+    header_bytes: int
+
+    def row(self, row: Row) -> Row:
+        """Return a record as a page has it; the names of what the log says of it are the same for all topics."""
+        found: dict[str, Any] = {name: row.get(reserved_name(name, self.schema)) for name in RESERVED}
+        found["timestamp_ms"] = found.pop("timestamp")
+        if self.schema is not None:
+            names = [column for column, _, _ in self.schema[: self.columns]]
+            found["columns"] = {column: self._typed(row[column]) for column in names}
+            return found
         for name in ("key", "value"):
-            found[name] = _shown(source, row[name], form, most)
+            found[name] = self._shown(row[name], self.value_bytes)
+        headers = row["headers"] or ()
         found["headers"] = [
             {
-                "key": _HIDDEN if source.hide_values else one["key"],
-                "value": _shown(source, one["value"], form, most),
+                "key": _HIDDEN if self.is_hidden else shortened(one["key"], self.header_bytes),
+                "value": self._shown(one["value"], self.header_bytes),
             }
-            for one in row["headers"] or ()
+            for one in headers[: self.headers]
         ]
-    else:
-        found["columns"] = {column: _typed(source, row[column], most) for column, _, _ in schema}
-    return found
+        found["headers_left_out"] = max(0, len(headers) - self.headers)
+        return found
+
+    def _typed(self, value: Any) -> Any:
+        if self.is_hidden:
+            return None if value is None else _HIDDEN
+        most = self.value_bytes
+        return record_bytes(value, most) if isinstance(value, bytes) else shortened(value, most)
+
+    def _shown(self, data: bytes | None, most: int) -> dict[str, Any]:
+        """Return bytes for JSON, and as `shown` for the page."""
+        if self.is_hidden and data is not None:
+            return {"length": len(data), "shown": f"{_HIDDEN}, {counted(len(data), 'byte')}"}
+        found = record_bytes(data, most)
+        if data is None:
+            return found | {"shown": "null"}
+        part = data if self.form == "json" and len(data) <= _VALUE_BYTES else data[:most]
+        text = found.get("text")
+        shown = text if self.form in ("auto", "text") and text is not None else bytes_text(part, self.form)
+        return found | {"shown": visible(shown, most), "is_cut": len(data) > most}
 
 
-def _typed(source: Source, value: Any, most: int) -> Any:
-    if source.hide_values:
-        return None if value is None else _HIDDEN
-    if isinstance(value, bytes):
-        return record_bytes(value, most)
-    return value[:most] + "…" if isinstance(value, str) and len(value) > most else value
-
-
-def _shown(source: Source, data: bytes | None, form: str, most: int) -> dict[str, Any]:
-    """Return bytes for JSON, and as `shown` for the page."""
-    if source.hide_values and data is not None:
-        return {"length": len(data), "shown": f"{_HIDDEN}, {counted(len(data), 'byte')}"}
-    found = record_bytes(data, most)
-    if data is None:
-        return found | {"shown": "null"}
-    part = data if form == "json" and len(data) <= _VALUE_BYTES else data[:most]
-    text = found.get("text")
-    shown = text if form in ("auto", "text") and text is not None else bytes_text(part, form)
-    return found | {"shown": visible(shown, most), "is_cut": len(data) > most}
+def _with_ids(source: Source, rows: list[Row]) -> list[Row]:
+    """Return rows with the transactional ids of their producers."""
+    for row in rows:
+        row["transactional_id"] = None if row["producer_id"] is None else source.ids.owner(row["producer_id"])
+    return rows
 
 
 def record(source: Source, asked: RequestParameters, name: str, partition: int, offset: int) -> Page:
@@ -142,16 +178,27 @@ def record(source: Source, asked: RequestParameters, name: str, partition: int, 
     view = source.topic_view(name, asked.number("entry"))
     schema = view.topics[name].schema
     form = asked.choice("as", _FORMS, "json")
-    row = _one(source, view, name, partition, offset).rows[0]
+    value_bytes = _VALUE_BYTES if schema is None else max(_CELL_BYTES, _COLUMNS_BYTES // max(16, len(schema)))
+    make = _Making(
+        schema=schema,
+        form=form,
+        is_hidden=source.hide_values,
+        value_bytes=value_bytes,
+        columns=_COLUMNS,
+        headers=_HEADERS,
+        header_bytes=_HEADER_BYTES,
+    ).row
+    found = _one(source, view, name, partition, offset, make)
     content = {
         "topic": name,
         "partition": partition,
         "offset": offset,
         "typed": schema is not None,
-        "types": {column: kind for column, kind, _ in schema or ()},
+        "types": {column: kind for column, kind, _ in (schema or ())[:_COLUMNS]},
+        "columns_left_out": max(0, len(schema or ()) - _COLUMNS),
         "as": form,
         "hidden": source.hide_values,
-        "record": _row(source, schema, row, form, _VALUE_BYTES),
+        "record": _with_ids(source, [found])[0],
         "view_entry": view.entry,
         "log_start_offset": view.partitions[name, partition].log_start_offset,
         "log_end_offset": view.partitions[name, partition].log_end_offset,
@@ -161,19 +208,22 @@ def record(source: Source, asked: RequestParameters, name: str, partition: int, 
 
 def value_of(source: Source, name: str, partition: int, offset: int) -> bytes:
     """Return the whole value of a record of Kafka's kind."""
-    found = _one(source, source.topic_view(name, None), name, partition, offset).rows[0].get("value")
+    view = source.topic_view(name, None)
+    offset_name = reserved_name(OFFSET, view.topics[name].schema)
+    made = _one(source, view, name, partition, offset, lambda row: {OFFSET: row[offset_name], "data": row.get("value")})
+    found = made["data"]
     if not isinstance(found, bytes):
         raise NotFound("this record has no value of bytes: it is null, or the topic is typed")
     return found
 
 
-def _one(source: Source, view: ReadView, name: str, partition: int, offset: int) -> Found:
+def _one(source: Source, view: ReadView, name: str, partition: int, offset: int, make: Callable[[Row], Row]) -> Row:
     if (name, partition) not in view.partitions:
         raise NotFound(f"topic {name!r} has partitions 0 to {view.topics[name].partition_count - 1}, not {partition}")
-    found = from_offset(source.store, view, name, partition, offset, 1, RecordFilter())
-    if not found.rows or found.rows[0][reserved_name("offset", view.topics[name].schema)] != offset:
+    found = from_offset(source.store, view, name, partition, offset, 1, RecordFilter(), make)
+    if not found.rows or found.rows[0][OFFSET] != offset:
         raise NotFound(
             f"{name}-{partition} has no committed record at offset {offset}: it may be aborted, deleted, compacted, "
             f"or the end of a transaction"
         )
-    return found
+    return found.rows[0]

@@ -29,7 +29,7 @@ _WINDOW_MAX: Final = 2_000
 _OPEN: Final = 100
 _IDS: Final = 100
 _STEPS: Final = 200
-_ENTRIES_AT_ONCE: Final = 64
+_ENTRIES_AT_ONCE: Final = 16
 _ENTRIES_MAX: Final = 1_024
 
 
@@ -187,10 +187,11 @@ def transaction(source: Source, asked: RequestParameters) -> Page:
         "records": found.records,
         "size_bytes": found.size_bytes,
         "topics": [{"topic": name, **counts} for name, counts in sorted(found.topics.items())],
-        "offsets": found.offsets[:_STEPS],
+        "offsets": found.offsets,
+        "offsets_left_out": found.offset_count - len(found.offsets),
         "micro_batch": found.micro_batch,
-        "steps": found.steps[:_STEPS],
-        "steps_left_out": max(0, len(found.steps) - _STEPS),
+        "steps": found.steps,
+        "steps_left_out": found.step_count - len(found.steps),
         "state": _state(source, transactional_id),
         "now_ms": source.now_ms(),
     }
@@ -226,6 +227,7 @@ class _Steps:
     def __init__(self, transactional_id: str, producer_id: int, number: int) -> None:
         self._key = (transactional_id, producer_id, number)
         self.steps: list[dict[str, Any]] = []
+        self.step_count = self.offset_count = 0
         self.entries: list[int] = []
         self.topics: dict[str, dict[str, Any]] = {}
         self.offsets: list[dict[str, Any]] = []
@@ -274,7 +276,11 @@ class _Steps:
                 yield command
 
     def _add(self, command: c.Command, names: Mapping[int, str], entry: int, timestamp_ms: int) -> None:
-        self.steps.append({"entry": entry, "timestamp_ms": timestamp_ms, "sentence": sentence(command, names)})
+        self.step_count += 1
+        if len(self.steps) < _STEPS or isinstance(command, c.EndTxn):
+            step = {"entry": entry, "timestamp_ms": timestamp_ms, "sentence": sentence(command, names)}
+            # How it has ended is always shown.
+            self.steps = [*self.steps[: _STEPS - 1], step]
         if isinstance(command, c.Append):
             topic = names.get(command.topic_id, f"deleted topic {command.topic_id}")
             counts = self.topics.setdefault(topic, {"records": 0, "size_bytes": 0, "segments": 0, "partitions": []})
@@ -286,6 +292,7 @@ class _Steps:
             self.records += command.record_count
             self.size_bytes += command.size_bytes
         elif isinstance(command, c.TxnOffsetCommit):
+            self.offset_count += len(command.offsets)
             self.offsets += [
                 {
                     "group_id": command.group_id,
@@ -293,7 +300,7 @@ class _Steps:
                     "partition": one.partition,
                     "offset": one.offset,
                 }
-                for one in command.offsets
+                for one in command.offsets[: max(0, _STEPS - len(self.offsets))]
             ]
         elif isinstance(command, c.SinkBatchCommit):
             self.micro_batch = {
