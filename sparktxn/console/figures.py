@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparktxn.log.keep.runs import sizes_of
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.log.keep.runs import sizes_of, small_files
 from sparktxn.log.views.readview import PartitionView, ReadView
 
-__all__ = ["SMALL_FILE_BYTES", "Figures", "partition_figures", "topic_figures"]
+__all__ = ["Figures", "partition_figures", "topic_figures"]
 
-SMALL_FILE_BYTES = 8 * 1_048_576
-"""A partition whose files have fewer bytes on average has small files, if they are many."""
-_MANY = 8
+_SMALL_BYTES = RewriteSettings().target_bytes // 2
+_SMALL_FILES_MERGED = RewriteSettings().min_segments
 
 
 class Figures(NamedTuple):
@@ -26,16 +26,13 @@ class Figures(NamedTuple):
     size_bytes: int = 0
     behind: int = 0
     """Offsets that read_committed does not reach, because an open transaction begins before them."""
+    small_files: int = 0
+    """About how many small files, and entries that carry records, a rewrite would merge."""
 
     @property
     def segment_bytes(self) -> int:
         """The mean size of a segment."""
         return self.size_bytes // self.segments if self.segments else 0
-
-    @property
-    def has_small_files(self) -> bool:
-        """Whether a rewrite is likely to find something to merge."""
-        return self.segments > _MANY and self.segment_bytes < SMALL_FILE_BYTES
 
     def plus(self, other: Figures) -> Figures:
         """Return the sums."""
@@ -44,17 +41,20 @@ class Figures(NamedTuple):
             self.segments + other.segments,
             self.size_bytes + other.size_bytes,
             self.behind + other.behind,
+            self.small_files + other.small_files,
         )
 
 
 def partition_figures(view: PartitionView) -> Figures:
     """Return what one partition has."""
     segments = size_bytes = 0
-    for count, bytes_, _ in sizes_of(view.sealed, view.segments, view.rewritten):
+    places = view.sealed, view.segments, view.rewritten
+    for count, bytes_, _ in sizes_of(*places):
         segments += count
         size_bytes += bytes_
     offsets = view.log_end_offset - view.log_start_offset
-    return Figures(offsets, segments, size_bytes, view.log_end_offset - view.last_stable_offset)
+    small = small_files(*places, below_bytes=_SMALL_BYTES, at_least=_SMALL_FILES_MERGED)
+    return Figures(offsets, segments, size_bytes, view.log_end_offset - view.last_stable_offset, small)
 
 
 def topic_figures(view: ReadView) -> dict[str, Figures]:

@@ -30,10 +30,14 @@ _Key = tuple[int, int, str, int]
 
 
 class Sizes(NamedTuple):
-    """How many files are in each class of sizes, and how many manifests are not counted yet."""
+    """How many files are in each class of sizes, and how many manifests are not counted yet.
+
+    `carried` segments are in no file: entries of the log carry them.
+    """
 
     counts: tuple[int, ...]
     manifests_left: int = 0
+    carried: int = 0
 
 
 class FileSizes(ReadsOn):
@@ -47,7 +51,7 @@ class FileSizes(ReadsOn):
 
     def of(self, views: Iterable[PartitionView]) -> Sizes:
         """Return the sizes of the files of some partitions."""
-        sums, left = [0] * (len(FILE_SIZES) + 1), 0
+        sums, left = [0] * (len(FILE_SIZES) + 2), 0
         with held(self._lock):
             for view in views:
                 for one, count in enumerate(_counts(not_rewritten(view.segments, view.rewritten))):
@@ -64,7 +68,7 @@ class FileSizes(ReadsOn):
                     self._known.move_to_end(key)
                     for one, count in enumerate(counts):
                         sums[one] += count
-        return Sizes(tuple(sums), left)
+        return Sizes(tuple(sums[:-1]), left, sums[-1])
 
     def _read_some(self) -> bool:
         """Count one manifest."""
@@ -99,9 +103,11 @@ def _key(view: PartitionView, run: _Run) -> _Key:
 
 
 def _counts(segments: Iterable[SegmentRef]) -> tuple[int, ...]:
-    """Return how many files in each class hold the segments; entries carry some, which have no file."""
+    """Return how many files in each class hold the segments, and last how many segments entries carry."""
+    segments = list(segments)
     sizes = {one.name: one.size_bytes for one in segments if not names.is_inline(one.name)}
-    counts = [0] * (len(FILE_SIZES) + 1)
+    counts = [0] * (len(FILE_SIZES) + 2)
+    counts[-1] = sum(names.is_inline(one.name) for one in segments)
     for size_bytes in sizes.values():
         place = next((place for place, below in enumerate(FILE_SIZES) if size_bytes < below), len(FILE_SIZES))
         counts[place] += 1

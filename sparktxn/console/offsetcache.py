@@ -11,6 +11,7 @@ from sparktxn.console.history.entryfacts import EntryFacts
 from sparktxn.console.history.keptup import KeptUp
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState
+from sparktxn.store.joining import group_of_members
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import CommittedOffset
 
@@ -54,7 +55,8 @@ class OffsetCache(KeptUp):
         found: dict[str, dict[TopicIdPartition, int]] = {}
         for one in committed:
             found.setdefault(one.group_id, {})[one.topic_id, one.partition] = one.offset
-        self._ids, self._offsets = ids, found
+        # The log has the members of some groups under other names.
+        self._ids, self._offsets = sorted({group_of_members(name) for name in ids}), found
 
     def _apply(self, facts: Sequence[EntryFacts]) -> bool:
         if any(not _READ_AGAIN.isdisjoint(one.operations) for one in facts):

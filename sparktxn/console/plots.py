@@ -8,27 +8,39 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from sparktxn.console.colours import FIGURE, OTHER
 from sparktxn.console.history.tallies import Passage, Tally
 from sparktxn.console.history.timeline import Bar, Lane
 from sparktxn.values.fieldtypes import TopicIdPartition
 
-__all__ = ["Buckets", "Curve", "DrawnLane", "Histogram", "Plot", "Timeline", "draw_timeline", "histogram", "lag_plot"]
+__all__ = [
+    "CURVES_MAX",
+    "Buckets",
+    "Curve",
+    "DrawnLane",
+    "Histogram",
+    "Plot",
+    "Timeline",
+    "draw_timeline",
+    "histogram",
+    "lag_plot",
+]
 __all__ += ["plot", "rates"]
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
 _BUCKETS: Final = 60
-_CURVES_MAX: Final = 5
+CURVES_MAX: Final = 5
 _OTHER: Final = "other topics"
 _TICKS: Final = 4
 _NICE: Final = (1, 2, 2.5, 5, 10)
 
 
 class Curve(Struct, frozen=True):
-    """One line of a plot: its name, its number (which chooses the colour), and its values in their order."""
+    """One line of a plot: its name, its colour by `colours.py`, and its values in their order."""
 
     name: str
-    number: int
+    colour: str
     values: tuple[float, ...]
     points: str
     area: str
@@ -105,20 +117,18 @@ def rates(tallies: Sequence[Tally], start_ms: int, end_ms: int) -> Buckets:
 
 
 def plot(
-    title: str, unit: str, buckets: Buckets, series: Mapping[str, Sequence[float]], names: Sequence[str] = ()
+    title: str, unit: str, buckets: Buckets, series: Mapping[str, Sequence[float]], colours: Mapping[str, str]
 ) -> Plot:
     """Return a plot of some series; of many, the greatest ones and the sum of the others.
 
-    A series has the colour of its place in `names`, so that it has the same one in several plots.
+    `colours` has the colour of each series.
     """
     ordered = sorted(series.items(), key=lambda item: (-sum(item[1]), item[0]))
-    if len(ordered) > _CURVES_MAX:
-        others = [sum(values) for values in zip(*(values for _, values in ordered[_CURVES_MAX - 1 :]), strict=True)]
-        ordered = [*ordered[: _CURVES_MAX - 1], (_OTHER, others)]
-    free = [name for name, _ in ordered if name not in names]
-    colours = {name: number % _CURVES_MAX for number, name in enumerate([*names, *free])}
+    if len(ordered) > CURVES_MAX:
+        others = [sum(values) for values in zip(*(values for _, values in ordered[CURVES_MAX - 1 :]), strict=True)]
+        ordered = [*ordered[: CURVES_MAX - 1], (_OTHER, others)]
     top = nice(max((max(values, default=0.0) for _, values in ordered), default=0.0))
-    curves = tuple(_curve(name, colours.get(name, 0), values, top) for name, values in ordered)
+    curves = tuple(_curve(name, OTHER if name == _OTHER else colours[name], values, top) for name, values in ordered)
     return Plot(title, unit, buckets.start_ms, buckets.end_ms, top, curves, _ticks(buckets.start_ms, buckets.end_ms))
 
 
@@ -134,11 +144,11 @@ def nice(value: float) -> float:
     return next(float(step * power) for step in _NICE if step * power >= value * 0.999999)
 
 
-def _curve(name: str, number: int, values: Sequence[float], top: float) -> Curve:
+def _curve(name: str, colour: str, values: Sequence[float], top: float) -> Curve:
     step = WIDTH / max(1, len(values) - 1)
     places = [f"{index * step:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for index, value in enumerate(values)]
     area = " ".join([f"0,{HEIGHT}", *places, f"{WIDTH},{HEIGHT}"])
-    return Curve(name, number, tuple(values), " ".join(places), area, values[-1] if values else 0.0)
+    return Curve(name, colour, tuple(values), " ".join(places), area, values[-1] if values else 0.0)
 
 
 def _ticks(start_ms: int, end_ms: int) -> tuple[tuple[float, int], ...]:
@@ -269,7 +279,7 @@ def lag_plot(
                 total += lags[where]
         values.append(float(total))
     top = nice(max(values))
-    curve = _curve("lag", 0, values, top)
+    curve = _curve("lag", FIGURE, values, top)
     title, ticks = "Lag to the log end", _ticks(grid.start_ms, grid.end_ms)
     return Plot(title, "records", grid.start_ms, grid.end_ms, top, (curve,), ticks)
 

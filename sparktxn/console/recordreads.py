@@ -42,6 +42,7 @@ Make = Callable[[Row], Row]
 """Returns what a page keeps of a record. The columns that the log says have their plain names."""
 
 _BATCH_ROWS: Final = 512
+_TYPED_TIMESTAMP: Final = reserved_name(TIMESTAMP, ())
 _FETCHED_BYTES: Final = 8 * 1024 * 1024
 _PIECE_BYTES: Final = 1024 * 1024
 SCANNED_MAX: Final = 20_000
@@ -52,11 +53,15 @@ _PARTITIONS_MAX: Final = 32
 
 
 class RecordFilter(NamedTuple):
-    """What a record must have: a key, a header with a value, a text anywhere. Empty ones are met by all."""
+    """What a record must have: a key, a header with a value, a text anywhere. Empty ones are met by all.
+
+    With `since_ms` it must not be older than that, by its own time.
+    """
 
     key: str = ""
     header: str = ""
     text: str = ""
+    since_ms: int | None = None
 
     @classmethod
     def asked(cls, asked: RequestParameters) -> RecordFilter:
@@ -66,11 +71,16 @@ class RecordFilter(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether all records meet it."""
-        return not any(self)
+        return self == RecordFilter()
 
     def meets(self, row: Row) -> bool:
         """Return whether a row has what is asked for."""
         if self.key and _bytes(row.get("key")) != self.key.encode("utf-8", "surrogateescape"):
+            return False
+        if (
+            self.since_ms is not None
+            and row[_TYPED_TIMESTAMP if _TYPED_TIMESTAMP in row else TIMESTAMP] < self.since_ms
+        ):
             return False
         if self.header and not self._has_header(row.get("headers")):
             return False

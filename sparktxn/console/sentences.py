@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
 from sparktxn.console.shown import duration, number, size
 from sparktxn.format import commands as c
+from sparktxn.store.joining import group_of_members, is_members_name
 from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
 
@@ -19,17 +20,22 @@ Names = Mapping[int, str]
 _SOME: Final = 4
 
 
-def sentence(command: c.Command, names: Names) -> str:
-    """Return what a command says, in one sentence without its full stop."""
+def sentence(command: c.Command, names: Names, replaced: Collection[str] = ()) -> str:
+    """Return what a command says, in one sentence without its full stop.
+
+    `replaced` are the transactional ids that had a producer before the command: a new one has fenced it.
+    """
+    if isinstance(command, c.InitProducerId):
+        return _initialise(command, is_replaced=command.transactional_id in replaced)
     return _SENTENCES[type(command)](command, names)
 
 
-def sentences(commands: Iterable[c.Command], names: Names) -> list[str]:
+def sentences(commands: Iterable[c.Command], names: Names, replaced: Collection[str] = ()) -> list[str]:
     """Return what commands say, in their order: appends of one transaction that follow each other are one sentence."""
     found = []
     for _, group in groupby(commands, _same_append):
         together = list(group)
-        found += [_appends(together, names)] if len(together) > 1 else [sentence(together[0], names)]
+        found += [_appends(together, names)] if len(together) > 1 else [sentence(together[0], names, replaced)]
     return found
 
 
@@ -91,7 +97,8 @@ def _append(command: c.Append, names: Names) -> str:
 
 def _offsets(command: c.TxnOffsetCommit | c.OffsetCommit, names: Names) -> str:
     if not command.offsets and not command.member_id:
-        return f"group {command.group_id!r} must have no members for what follows"
+        kind = " that divide its work themselves" if is_members_name(command.group_id) else ""
+        return f"{_group(command)} must have no members{kind} for what follows"
     found = [f"{_place(names, one.topic_id, one.partition)} to {number(one.offset)}" for one in command.offsets]
     return f"group {command.group_id!r} commits offsets: {_listed(found)}"
 
@@ -104,12 +111,20 @@ def _end(command: c.EndTxn, names: Names) -> str:
     return f"{_of(command)} is {'committed' if command.committed else 'aborted'}"
 
 
-def _initialise(command: c.InitProducerId, names: Names) -> str:
+def _initialise(command: c.InitProducerId, *, is_replaced: bool) -> str:
     if command.transactional_id is None:
         return "a producer without a transactional id gets a producer id"
+    said = f"a producer initialises {command.transactional_id!r}"
+    if not is_replaced:
+        return said
     reason = f": {command.fence_reason}" if command.fence_reason else ""
     kept = ", and keeps what was prepared" if command.keep_prepared else ""
-    return f"a producer initialises {command.transactional_id!r}, and fences the one before it{kept}{reason}"
+    return f"{said}, and fences the one before it{kept}{reason}"
+
+
+def _group(command: Any) -> str:
+    """Return the group that a command is about; the log has some members under another name."""
+    return f"group {group_of_members(command.group_id)!r}"
 
 
 def _half(command: Any) -> str:
@@ -128,7 +143,7 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     c.AlterStore: lambda e, n: f"defaults of the store are set: {_settings(e.settings)}",
     c.CreatePartitions: lambda e, n: f"topic {e.name!r} gets {_many(e.partition_count, 'partition')}",
     c.DeleteTopic: lambda e, n: f"topic {e.name!r} is deleted with all its records",
-    c.InitProducerId: _initialise,
+    c.InitProducerId: lambda e, n: _initialise(e, is_replaced=False),
     c.AddPartitionsToTxn: lambda e, n: f"{_of(e)} takes in {_places(n, e.partitions)}",
     c.AddOffsetsToTxn: lambda e, n: f"{_of(e)} takes in offsets of group {e.group_id!r}",
     c.Append: _append,
@@ -149,19 +164,15 @@ _SENTENCES: Final[dict[type, Callable[[Any, Names], str]]] = {
     c.DeleteRecords: lambda e, n: (
         f"records of {_place(n, e.topic_id, e.partition)} before offset {number(e.before_offset)} are deleted"
     ),
-    c.DeleteGroup: lambda e, n: f"group {e.group_id!r} forgets {_many(len(e.offsets) + len(e.pending), 'offset')}",
-    c.JoinGroup: lambda e, n: f"member {e.member_id!r} joins group {e.group_id!r} for {_listed(list(e.topics))}",
-    c.UpdateMember: lambda e, n: (
-        f"member {e.member_id!r} of group {e.group_id!r} now subscribes to " + _listed(list(e.topics))
-    ),
-    c.ReleasePartitions: lambda e, n: (
-        f"member {e.member_id!r} of group {e.group_id!r} gives back " + _places(n, e.partitions)
-    ),
+    c.DeleteGroup: lambda e, n: f"{_group(e)} forgets {_many(len(e.offsets) + len(e.pending), 'offset')}",
+    c.JoinGroup: lambda e, n: f"member {e.member_id!r} joins {_group(e)} for {_listed(list(e.topics))}",
+    c.UpdateMember: lambda e, n: f"member {e.member_id!r} of {_group(e)} now subscribes to " + _listed(list(e.topics)),
+    c.ReleasePartitions: lambda e, n: f"member {e.member_id!r} of {_group(e)} gives back " + _places(n, e.partitions),
     c.LeaveGroup: lambda e, n: (
-        f"member {e.member_id!r} leaves group {e.group_id!r}" + (", and keeps its place" if e.keeps_place else "")
+        f"member {e.member_id!r} leaves {_group(e)}" + (", and keeps its place" if e.keeps_place else "")
     ),
     c.ExpireMember: lambda e, n: (
-        f"member {e.member_id!r} of group {e.group_id!r} is taken out: its {e.reason} time-out "
+        f"member {e.member_id!r} of {_group(e)} is taken out: its {e.reason} time-out "
         f"has passed after {duration(e.after_ms)}"
     ),
     c.Rewrite: lambda e, n: (

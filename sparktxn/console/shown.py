@@ -17,6 +17,7 @@ import msgspec
 from sparktxn.values.quantities import duration_text, size_text, time_text
 
 __all__ = [
+    "age",
     "bytes_text",
     "cell",
     "clock_text",
@@ -38,6 +39,7 @@ _HIDDEN_KINDS: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _KEPT: Final = "\n\t"
 _ITEMS_MAX: Final = 20
 _LEFT_OUT: Final = ("dry_run", "names", "names_left_out")
+_EXACT_BELOW: Final = 10
 _DAY_MS: Final = 86_400_000
 _SECONDS_MATTER_MS: Final = 1_200_000
 _SCALAR: Final = 11
@@ -137,6 +139,20 @@ def duration(milliseconds: float | None) -> str:
     ('250\xa0ms', '1\xa0min\xa030\xa0s', '1\xa0d\xa01\xa0h')
     """
     return "–" if milliseconds is None else duration_text(int(milliseconds)).replace(" ", "\xa0")
+
+
+def age(milliseconds: float | None) -> str:
+    """Return an age as exactly as a reader needs it: in its greatest unit, and the next one while that counts.
+
+    >>> age(250), age(12_345), age(90_000), age(754_000), age(90_000_000)
+    ('under 1\xa0s', '12\xa0s', '1\xa0min\xa030\xa0s', '12\xa0min', '1\xa0d\xa01\xa0h')
+    """
+    if milliseconds is None:
+        return "–"
+    if milliseconds < 1_000:
+        return "under 1\xa0s"
+    parts = duration(milliseconds - milliseconds % 1_000).split("\xa0")
+    return "\xa0".join(parts[:2] if int(parts[0]) >= _EXACT_BELOW else parts)
 
 
 def time(timestamp_ms: int | None) -> str:

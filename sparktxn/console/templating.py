@@ -38,6 +38,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     filters: dict[str, Any] = {
+        "age": shown.age,
         "cell": shown.cell,
         "clock": shown.clock_text,
         "duration": shown.duration,

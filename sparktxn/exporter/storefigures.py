@@ -15,7 +15,7 @@ from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import ViewExpired
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX
-from sparktxn.log.keep.runs import sizes_of
+from sparktxn.log.keep.runs import sizes_of, small_files
 from sparktxn.log.log import Log
 from sparktxn.log.views.entrysummary import summaries
 from sparktxn.log.views.wholestate import Snapshot
@@ -48,6 +48,7 @@ _ENTRIES_PER_REPLAY: Final = 10_000
 _GROUP_PARTITIONS_SHOWN: Final = 20_000
 """Of so many partitions of groups the offset and the lag are shown, by group; the sums are of all."""
 _SMALL_BYTES: Final = RewriteSettings().target_bytes // 2
+_SMALL_FILES_MERGED: Final = RewriteSettings().min_segments
 
 
 class StoreFigures:
@@ -227,16 +228,10 @@ def _read_files(snapshot: Snapshot, figures: Figures) -> None:
 
 
 def _files_of(located: PartitionSegments) -> tuple[int, int]:
-    """Return about how many bytes a partition's segments have, and how many of them are small.
-
-    The segments of a sealed run count as small if they are so on average. What a rewrite has made is not small.
-    """
-    size_bytes = small = 0
-    for count, bytes_, is_made in sizes_of(located.sealed, located.segments, located.rewritten):
-        size_bytes += bytes_
-        if not is_made and bytes_ < _SMALL_BYTES * count:
-            small += count
-    return size_bytes, small
+    """Return about how many bytes a partition's segments have, and how many small files a rewrite could merge."""
+    places = located.sealed, located.segments, located.rewritten
+    size_bytes = sum(bytes_ for _, bytes_, _ in sizes_of(*places))
+    return size_bytes, small_files(*places, below_bytes=_SMALL_BYTES, at_least=_SMALL_FILES_MERGED)
 
 
 def _read_transactions(snapshot: Snapshot, now_ms: int, figures: Figures) -> None:

@@ -63,7 +63,9 @@ STORE_FAMILIES: Final[dict[str, Family]] = {
     "kafka_consumergroup_lag_sum": _family("Lag of a group in a topic, added", _GROUP_TOPIC),
     "txnlog_group_partitions_left_out": _family("Partitions of groups beyond 20,000, of which only the sums are shown"),
     "txnlog_topic_size_bytes": _family("Bytes of the segments of a topic", _TOPIC),
-    "txnlog_topic_small_files": _family("About how many small segments a rewrite could merge", _TOPIC),
+    "txnlog_topic_small_files": _family(
+        "About how many small files, and entries that carry records, a rewrite could merge", _TOPIC
+    ),
     "txnlog_open_transactions": _family("Number of transactions that are open"),
     "txnlog_prepared_transactions": _family("Number of open transactions that wait for their coordinator"),
     "txnlog_open_transaction_age_seconds_max": _family("Age of the oldest open transaction that is not prepared, or 0"),

@@ -178,3 +178,31 @@ def test_a_person_makes_a_change(browser: Browser, form: str, scheme: Any) -> No
         found += _by_axe(page)
         assert found == []
         assert noticed.events == []
+
+
+@pytest.mark.parametrize(
+    ("target", "head"), [("/groups", "Lag"), ("/group?id=readers", "Lag"), ("/topics/six", "Lag in this topic")]
+)
+def test_a_phone_shows_the_lag_without_scrolling_aside(browser: Browser, busy: World, target: str, head: str) -> None:
+    with served(busy.store) as address, opened(browser, address, viewport=NARROW) as (page, _):
+        page.goto(target)
+        box = page.get_by_role("columnheader", name=head).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= NARROW["width"]
+
+
+@pytest.mark.parametrize(("topic", "value"), [("six", '{"n":'), ("trips", "1000001")])
+def test_a_phone_shows_a_value_before_the_filters(browser: Browser, busy: World, topic: str, value: str) -> None:
+    with served(busy.store) as address, opened(browser, address, viewport=NARROW) as (page, _):
+        page.goto(f"/topics/{topic}/records")
+        box = page.get_by_text(value).first.bounding_box()
+        assert box is not None
+        assert box["x"] < NARROW["width"] - 40
+        assert box["y"] + box["height"] < NARROW["height"]
+        assert not page.get_by_label("Has text").is_visible()
+        page.get_by_text("Choose and filter").click()
+        assert page.get_by_label("Has text").is_visible()
+        page.set_viewport_size(WIDE)
+        page.reload()
+        assert page.get_by_label("Has text").is_visible()

@@ -71,7 +71,7 @@ def test_it_serves_pages_until_ctrl_c(serving: list[subprocess.Popen[bytes]]) ->
         ),
         (
             "reset-offsets?group=accounts",
-            {"to": "offset", "value": 1, "topics": "orders:0"},
+            {"to": "offset", "offset": 1, "topics": "orders:0"},
             ("groups", "reset", "accounts", "--topic", "orders:0", "--to-offset", "1"),
         ),
         *(("job", {"job": job}, (job,)) for job in ("sweep", "retention", "compact", "rewrite", "vacuum")),

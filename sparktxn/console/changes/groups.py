@@ -21,11 +21,11 @@ __all__ = ["ResetOffsets"]
 _TARGETS: Final[Mapping[ResetTarget, str]] = {
     "earliest": "the log start",
     "latest": "the last stable offset",
-    "offset": "an offset",
-    "shift": "so many offsets further, or back",
-    "time": "the first record that is not older than a time",
+    "offset": "the offset below",
+    "shift": "as many offsets further, or back, as below",
+    "time": "the first record that is not older than the time below",
 }
-_TO_VALUE: Final = ("offset", "shift", "time")
+_WITH_VALUE: Final = ("offset", "shift", "time")
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -49,11 +49,16 @@ class ResetOffsets(Change, frozen=True):
         text = asked.entered
         return [
             Field(name="to", label="To", kind="choice", value=text("to"), choices=(*_TARGETS.items(),)),
+            Field(name="offset", label="An offset", kind="number", value=text("offset"), help="Such as 120."),
             Field(
-                name="value",
-                label="Offset, number of offsets, or time",
-                value=text("value"),
-                help="Such as 120, -10, or 2026-05-01T12:00:00Z, for the last three choices.",
+                name="shift",
+                label="So many offsets further, or back",
+                kind="number",
+                value=text("shift"),
+                help="Such as 10, or -10 for back.",
+            ),
+            Field(
+                name="time", label="A time", value=text("time"), help="Such as 2026-05-01T12:00:00Z, or 2h ago as 2h."
             ),
             Field(
                 name="topics",
@@ -68,14 +73,15 @@ class ResetOffsets(Change, frozen=True):
     def asked(cls, source: Source, asked: RequestParameters) -> Self:
         """Return the reset that a form asks for."""
         target = asked.choice("to", _TARGETS, "earliest")
-        if (target in _TO_VALUE) != asked.has("value"):
-            expected = "a value" if target in _TO_VALUE else "no value"
-            raise WrongRequest(f"to is {target!r}: expected {expected} with it")
+        for name in _WITH_VALUE:
+            if (name == target) != asked.has(name):
+                expected = f"{name} with it" if name == target else f"no {name} with it"
+                raise WrongRequest(f"to is {target!r}: expected {expected}")
         value: int | None = 0
         if target == "time":
-            value = asked.time_ms("value", source.now_ms())
-        elif target in _TO_VALUE:
-            value = asked.number("value", least=0 if target == "offset" else -_INT64_MAX)
+            value = asked.time_ms("time", source.now_ms())
+        elif target in _WITH_VALUE:
+            value = asked.number(target, least=0 if target == "offset" else -_INT64_MAX)
         return cls(OffsetReset(asked.text("group"), tuple(asked.lines("topics")), target, value or 0))
 
     def planned(self, source: Source) -> Planned:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from sparktxn.console.history.entryfacts import EntryFacts, facts_of
@@ -66,6 +66,17 @@ class Chronicle:
         if kept and kept[0].entry <= first:
             return kept
         return list(HistoryReplay(self._objects, facts_of).entries(first, last))
+
+    def replaced(self, entries: Collection[int]) -> frozenset[str]:
+        """Return the transactional ids of which some entries have fenced a producer; of old entries perhaps none."""
+        if not entries:
+            return frozenset()
+        try:
+            facts = self.window(max(entries), max(entries) - min(entries) + 1)
+        except ViewExpired:
+            return frozenset()
+        changes = (change for one in facts if one.entry in entries for change in one.transactions)
+        return frozenset(change.transactional_id for change in changes if change.fences)
 
     def _follow(self, last: int) -> None:
         newest = self._kept[-1].entry if self._kept else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from sparktxn.values.structs import (
     CommittedOffset,
     PartitionSegments,
     PartitionState,
+    StateKey,
     TransactionState,
     TransactionStatus,
 )
@@ -38,6 +39,13 @@ class TransactionChange(NamedTuple):
     partition_count: int = 0
     is_prepared: bool = False
     reason: str = ""
+    replaces: bool = False
+    """Whether the id was known before, so that a new producer has fenced another one."""
+
+    @property
+    def fences(self) -> bool:
+        """Whether a new producer has got the id of another one."""
+        return self.status is TransactionStatus.EMPTY and self.replaces
 
     @property
     def committed(self) -> bool | None:
@@ -96,7 +104,7 @@ def facts_of(followed: Followed) -> EntryFacts:
         tuple(dict.fromkeys(_operation(command) for command in entry.commands)),
         records,
         size_bytes,
-        tuple(_change(str(change.key[1]), change.record) for change in followed.delta.history("transaction")),
+        tuple(_transaction_changes(followed)),
         ends,
         offsets,
     )
@@ -130,7 +138,15 @@ def _operation(command: object) -> str:
     return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
-def _change(transactional_id: str, record: object) -> TransactionChange:
+def _transaction_changes(followed: Followed) -> Iterator[TransactionChange]:
+    before: dict[StateKey, object] = {}
+    for change in followed.delta.history("transaction"):
+        known = before.get(change.key, followed.delta.before(change.key))
+        yield _change(str(change.key[1]), change.record, known)
+        before[change.key] = change.record
+
+
+def _change(transactional_id: str, record: object, before: object) -> TransactionChange:
     if not isinstance(record, TransactionState):
         return TransactionChange(transactional_id, None)
     return TransactionChange(
@@ -145,4 +161,5 @@ def _change(transactional_id: str, record: object) -> TransactionChange:
         len(record.partitions),
         record.prepared is not None,
         record.fence_reason,
+        isinstance(before, TransactionState),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -42,7 +42,8 @@ def log(source: Source, asked: RequestParameters) -> Page:
     rows: list[dict[str, Any]] = []
     for high in range(last, first - 1, -_ENTRIES_AT_ONCE):
         found = read_entries(source.log.objects, max(first, high - _ENTRIES_AT_ONCE + 1), high)
-        rows += [_row(one, topic_names) for one in reversed(found)]
+        replaced = _replaced(source, found)
+        rows += [_row(one, topic_names, replaced[one.entry]) for one in reversed(found)]
     content = {
         "entry": newest,
         "first_entry": oldest,
@@ -54,8 +55,18 @@ def log(source: Source, asked: RequestParameters) -> Page:
     return Page("log.html", "Log", content)
 
 
-def _row(one: LogEntry, topic_names: Mapping[int, str]) -> dict[str, Any]:
-    said = sentences(one.commands[:_SAID_COMMANDS], topic_names)
+def _replaced(source: Source, entries: Sequence[LogEntry]) -> dict[int, Collection[str]]:
+    """Return the transactional ids of which each entry has fenced a producer; only entries with a new one are asked."""
+    return {
+        one.entry: source.chronicle.replaced([one.entry])
+        if any(isinstance(command, c.InitProducerId) and command.transactional_id for command in one.commands)
+        else ()
+        for one in entries
+    }
+
+
+def _row(one: LogEntry, topic_names: Mapping[int, str], replaced: Collection[str]) -> dict[str, Any]:
+    said = sentences(one.commands[:_SAID_COMMANDS], topic_names, replaced)
     return {
         "entry": one.entry,
         "timestamp_ms": one.timestamp_ms,
@@ -70,6 +81,7 @@ def entry(source: Source, asked: RequestParameters, number: int) -> Page:
     found = _read(source, number)
     topic_names = source.log.topic_names()
     start = asked.number("start", 0) or 0
+    replaced = _replaced(source, [found])[number]
     shown = found.commands[start : start + _COMMANDS]
     raw, is_cut = _formatted(source, found)
     content: dict[str, Any] = {
@@ -83,7 +95,7 @@ def entry(source: Source, asked: RequestParameters, number: int) -> Page:
             {
                 "number": start + place,
                 "type": type(command).__struct_config__.tag,
-                "sentence": sentence(command, topic_names),
+                "sentence": sentence(command, topic_names, replaced),
                 "object": _object(command, topic_names, number),
                 "members": _members(source, command),
             }
@@ -92,6 +104,7 @@ def entry(source: Source, asked: RequestParameters, number: int) -> Page:
         "command_count": len(found.commands),
         "next": start + _COMMANDS if start + _COMMANDS < len(found.commands) else None,
         "newest_entry": source.log.refresh(),
+        "first_entry": first_entry(source.log.objects),
         "raw": raw,
         "raw_is_cut": is_cut,
     }

@@ -12,6 +12,7 @@ from sparktxn.console.plots import Histogram, histogram
 from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shown import size
 from sparktxn.console.shownstore import Page, Source
+from sparktxn.console.sorting import asked_sort
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.maintenance.vacuuming.unneededfiles import Keeper, file_keepers
@@ -24,6 +25,7 @@ _TOPICS: Final = 100
 _SEGMENTS: Final = 200
 _DRAWN: Final = 6
 _KEEPERS: Final = 100
+_SORTED: Final = ("topic", "size_bytes", "segments", "segment_bytes")
 
 
 def files(source: Source, asked: RequestParameters) -> Page:
@@ -41,6 +43,19 @@ def files(source: Source, asked: RequestParameters) -> Page:
             partitions[name].append(partition)
     drawn = {name: source.sizes.of(some) for name, some in partitions.items()}
     left = sum(one.manifests_left for one in drawn.values())
+    sort = asked_sort(asked, _SORTED, "-size_bytes", "/files", {})
+    rows = sort.of(
+        [
+            {
+                "topic": name,
+                "segments": one.segments,
+                "size_bytes": one.size_bytes,
+                "segment_bytes": one.segment_bytes,
+                "small_files": one.small_files,
+            }
+            for name, one in ordered
+        ]
+    )
     content = {
         "entry": view.entry,
         "horizon": state.horizon,
@@ -48,16 +63,8 @@ def files(source: Source, asked: RequestParameters) -> Page:
         "checkpoint_entry": source.log.checkpoint_entry,
         "segments": sum(one.segments for one in figures.values()),
         "size_bytes": sum(one.size_bytes for one in figures.values()),
-        "topics": [
-            {
-                "topic": name,
-                "segments": one.segments,
-                "size_bytes": one.size_bytes,
-                "segment_bytes": one.segment_bytes,
-                "small_files": one.has_small_files,
-            }
-            for name, one in ordered[:_TOPICS]
-        ],
+        "sort": sort,
+        "topics": rows[:_TOPICS],
         "left_out": max(0, len(ordered) - _TOPICS),
         "histograms": [_drawn(name, sizes) for name, sizes in drawn.items()],
         "manifests_left": left,
@@ -68,7 +75,8 @@ def files(source: Source, asked: RequestParameters) -> Page:
 
 def _drawn(title: str, sizes: Sizes) -> Histogram:
     bounds = [f"< {size(below)}" for below in FILE_SIZES]
-    return histogram(title, [*bounds, f"≥ {size(FILE_SIZES[-1])}"], sizes.counts)
+    names = ["in entries", *bounds, f"≥ {size(FILE_SIZES[-1])}"]
+    return histogram(title, names, [sizes.carried, *sizes.counts])
 
 
 def _kept(source: Source) -> dict[str, Any]:
@@ -133,6 +141,7 @@ def topic_files(source: Source, asked: RequestParameters, name: str) -> Page:
         "sizes": [
             {"below": below, "files": count} for below, count in zip((*FILE_SIZES, None), sizes.counts, strict=True)
         ],
+        "in_entries": sizes.carried,
         "histogram": _drawn("Files of all partitions by size", sizes),
         "manifests_left": sizes.manifests_left,
         "next": found[_SEGMENTS].base_offset if len(found) > _SEGMENTS else None,

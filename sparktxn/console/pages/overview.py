@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
+from sparktxn.console.colours import OUTCOMES, topic_colours
 from sparktxn.console.figures import Figures, topic_figures
 from sparktxn.console.pages.groups import group_rows
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.pages.transactions import open_rows
-from sparktxn.console.plots import plot, rates
+from sparktxn.console.plots import CURVES_MAX, Buckets, plot, rates
 from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Page, Source
+from sparktxn.log.views.readview import ReadView
 
 __all__ = ["overview"]
 
@@ -27,7 +29,7 @@ def overview(source: Source, asked: RequestParameters) -> Page:
     now_ms = max(source.now_ms(), view.timestamp_ms)
     chosen = shown_span(asked, known, now_ms, view.timestamp_ms)
     buckets = rates(chosen.tallies, chosen.start_ms, chosen.end_ms)
-    names = sorted(buckets.records, key=lambda name: -sum(buckets.records[name]))[:5]
+    colours = _colours(view, buckets)
     by_topic = topic_figures(view)
     total = Figures()
     for figures in by_topic.values():
@@ -51,9 +53,9 @@ def overview(source: Source, asked: RequestParameters) -> Page:
         "transactional_ids": len(source.ids),
         "history": history_rows(known, chosen),
         "plots": [
-            plot("Records per second", "records/s", buckets, buckets.records, names),
-            plot("Bytes per second", "bytes/s", buckets, buckets.size_bytes, names),
-            plot("Ends of transactions per second", "per second", buckets, buckets.endings),
+            plot("Records per second", "records/s", buckets, buckets.records, colours),
+            plot("Bytes per second", "bytes/s", buckets, buckets.size_bytes, colours),
+            plot("Ends of transactions per second", "ends/s", buckets, buckets.endings, OUTCOMES),
         ],
         "open_transactions": opened[:_TOP],
         "open_count": len(opened),
@@ -65,9 +67,20 @@ def overview(source: Source, asked: RequestParameters) -> Page:
             {"topic": name, **figures._asdict(), "segment_bytes": figures.segment_bytes}
             for name, figures in sorted(by_topic.items(), key=lambda item: -item[1].size_bytes)[:_TOP]
         ],
-        "small_files": sorted(name for name, figures in by_topic.items() if figures.has_small_files)[:_TOP],
+        "small_files": sorted(name for name, figures in by_topic.items() if figures.small_files)[:_TOP],
     }
     return Page("overview.html", "Overview", content, None if known.is_complete else source.past.read_on)
+
+
+def _colours(view: ReadView, buckets: Buckets) -> dict[str, str]:
+    """Return the colour of each topic: those that plots show have different ones."""
+    ids = {name: topic.topic_id for name, topic in view.topics.items()}
+    shown = dict.fromkeys(
+        name
+        for series in (buckets.records, buckets.size_bytes)
+        for name in sorted(series, key=lambda name: (-sum(series[name]), name))[:CURVES_MAX]
+    )
+    return topic_colours(list(shown), ids)
 
 
 def _countable(source: Source, group_ids: Sequence[str]) -> int:

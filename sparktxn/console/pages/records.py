@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from sparktxn.console.recordreads import RESERVED, RecordFilter, Row, from_offset, newest_committed
-from sparktxn.console.requestparameters import NotFound, RequestParameters
+from sparktxn.console.requestparameters import NotFound, RequestParameters, WrongRequest
 from sparktxn.console.shown import bytes_text, record_bytes, shortened, visible
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
@@ -34,9 +34,9 @@ _NUMBERS: Final = ("int", "float", "double", "decimal")
 def records(source: Source, asked: RequestParameters, name: str) -> Page:
     """Return a page of a topic's committed records.
 
-    Without `partition` it has what the newest entries have committed, in all partitions; `to` is the newest of them.
-    With it, the records from `offset` or `time` on, or the last ones. `entry` chooses an older view; `key`, `header`
-    and `text` filter.
+    Without `partition` it has what the newest entries have committed, in all partitions. `to` is the newest of them, or
+    `until` its time; `time` leaves out older records. With `partition` it has the records from `offset` or `time` on,
+    or the last ones. `entry` chooses an older view; `key`, `header` and `text` filter.
     """
     entry = asked.entry()
     view = source.topic_view(name, entry)
@@ -45,7 +45,9 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
     if source.hide_values:
         # What a filter finds says what a value is.
         wanted = RecordFilter()
-    partition = asked.number("partition", most=topic.partition_count - 1)
+    partition = _partition(asked, topic.partition_count)
+    if partition is None:
+        wanted = wanted._replace(since_ms=asked.time_ms("time", source.now_ms()))
     count = asked.count("count", _COUNT, most=_COUNT_MAX)
     form = asked.choice("as", _FORMS, "auto")
     start = None
@@ -78,6 +80,8 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
         "partition": partition,
         "offset": start,
         "count": count,
+        "time": asked.text("time") or None,
+        "is_narrowed": any(map(asked.has, ("partition", "offset", "time", "until", "key", "header", "text"))),
         "key": wanted.key,
         "header": wanted.header,
         "text": wanted.text,
@@ -92,8 +96,20 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
     return Page("records.html", f"{name}: records", content)
 
 
+def _partition(asked: RequestParameters, partition_count: int) -> int | None:
+    """Return the partition that is asked for; None for all of them."""
+    found = asked.number("partition", most=partition_count - 1)
+    if found is None and asked.has("offset"):
+        if partition_count > 1:
+            raise WrongRequest(f"offset is given without a partition: expected one from 0 to {partition_count - 1}")
+        found = 0
+    if found is not None and asked.has("until"):
+        raise WrongRequest("until is given for a partition: expected it for all, as it says which entries are shown")
+    return found
+
+
 def _last_entry(source: Source, view: ReadView, asked: RequestParameters) -> int:
-    time_ms = asked.time_ms("time", source.now_ms())
+    time_ms = asked.time_ms("until", source.now_ms())
     if time_ms is not None:
         return source.store.view([], timestamp_ms=time_ms).entry
     return min(view.entry, asked.number("to", view.entry) or view.entry)

@@ -5,24 +5,33 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
-from sparktxn.config.topic import table_formats
+from sparktxn.config.topic import TOPIC_SETTINGS, setting_text, table_formats
 from sparktxn.console.figures import Figures, partition_figures, topic_figures
+from sparktxn.console.pages.groups import topic_groups
 from sparktxn.console.requestparameters import RequestParameters
+from sparktxn.console.shown import segment_path
 from sparktxn.console.shownstore import Page, Source
+from sparktxn.console.sorting import asked_sort
 from sparktxn.log.views.entryhistory import first_entry
 
 __all__ = ["topic", "topics"]
 
 _ROWS: Final = 100
+_SORTED: Final = ("topic", "typed", "partitions", "offsets", "behind", "size_bytes", "segments")
+_SORTED_PARTITIONS: Final = (
+    *("partition", "log_start_offset", "last_stable_offset", "log_end_offset"),
+    *("behind", "size_bytes", "segments", "segment_bytes"),
+)
 
 
 def topics(source: Source, asked: RequestParameters) -> Page:
-    """Return a page of the topics by name; `q` is a part of their names, `start` the first name."""
+    """Return a page of the topics; `q` is a part of their names, `start` the first name, or with `sort` `skip` rows."""
     view = source.view()
-    part, start = asked.text("q").lower(), asked.text("start")
+    part, start, skip = asked.text("q").lower(), asked.text("start"), asked.number("skip", 0) or 0
+    sort = asked_sort(asked, _SORTED, "topic", "/topics", {"q": asked.text("q")})
     names = sorted(name for name in view.topics if part in name.lower() and name >= start)
-    shown = names[:_ROWS]
     figures = topic_figures(view)
+    by_name = sort.text == "topic"
     rows = [
         {
             "topic": name,
@@ -30,16 +39,17 @@ def topics(source: Source, asked: RequestParameters) -> Page:
             "typed": view.topics[name].schema is not None,
             "tables": list(table_formats(view.topics[name].settings)),
             **figures[name]._asdict(),
-            "small_files": figures[name].has_small_files,
         }
-        for name in shown
+        for name in (names[skip : skip + _ROWS] if by_name else names)
     ]
     content = {
         "entry": view.entry,
         "q": asked.text("q"),
+        "sort": sort,
         "total": len(view.topics),
-        "topics": rows,
-        "next": names[_ROWS] if len(names) > _ROWS else None,
+        "topics": rows if by_name else sort.of(rows)[skip : skip + _ROWS],
+        "next": names[_ROWS] if by_name and not skip and len(names) > _ROWS else None,
+        "next_skip": skip + _ROWS if (skip or not by_name) and len(names) > skip + _ROWS else None,
     }
     return Page("topics.html", "Topics", content)
 
@@ -56,20 +66,22 @@ def topic(source: Source, asked: RequestParameters, name: str) -> Page:
         partition = view.partitions[name, number]
         figures = partition_figures(partition)
         total = total.plus(figures)
-        if start <= number < start + _ROWS:
-            rows.append(
-                {
-                    "partition": number,
-                    "log_start_offset": partition.log_start_offset,
-                    "last_stable_offset": partition.last_stable_offset,
-                    "log_end_offset": partition.log_end_offset,
-                    **figures._asdict(),
-                    "segment_bytes": figures.segment_bytes,
-                    "small_files": figures.has_small_files,
-                }
-            )
+        rows.append(
+            {
+                "partition": number,
+                "log_start_offset": partition.log_start_offset,
+                "last_stable_offset": partition.last_stable_offset,
+                "log_end_offset": partition.log_end_offset,
+                **figures._asdict(),
+                "segment_bytes": figures.segment_bytes,
+            }
+        )
     if start + _ROWS < found.partition_count:
         next_start = start + _ROWS
+    is_now = view.entry == newest
+    given = {"entry": None if is_now else view.entry}
+    sort = asked_sort(asked, _SORTED_PARTITIONS, "partition", f"/topics/{segment_path(name)}", given)
+    groups = topic_groups(source, view, name) if is_now else []
     content: dict[str, Any] = {
         "topic": name,
         "topic_id": found.topic_id,
@@ -78,16 +90,20 @@ def topic(source: Source, asked: RequestParameters, name: str) -> Page:
         "timestamp_ms": view.timestamp_ms,
         "newest_entry": newest,
         "first_entry": max(found.created_entry, first_entry(source.log.objects) - 1),
-        "is_now": view.entry == newest,
+        "is_now": is_now,
         "settings": dict(found.settings),
         "store_settings": dict(source.log.store_state().topic_defaults),
+        "defaults": {one.name: setting_text(one.name, one.default) for one in TOPIC_SETTINGS},
         "columns": [{"column": column, "type": kind, "nullable": null} for column, kind, null in found.schema or ()],
         "typed": found.schema is not None,
         "partition_count": found.partition_count,
         **total._asdict(),
         "segment_bytes": total.segment_bytes,
-        "partitions": rows,
+        "sort": sort,
+        "partitions": sort.of(rows)[start : start + _ROWS],
         "next": next_start,
+        "groups": groups[:_ROWS],
+        "groups_left_out": max(0, len(groups) - _ROWS),
         "table": _table(source, found.topic_id, list(table_formats(found.settings))),
     }
     return Page("topic.html", name, content)

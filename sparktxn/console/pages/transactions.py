@@ -12,12 +12,14 @@ from sparktxn.console.requestparameters import NotFound, RequestParameters
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shown import duration
 from sparktxn.console.shownstore import Page, Source
+from sparktxn.console.sorting import asked_sort
 from sparktxn.errors import KafkaException
 from sparktxn.format import commands as c
 from sparktxn.log.follow.tail import commands_of
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.log.write.timeouts import overdue
+from sparktxn.values.structs import TransactionState
 
 __all__ = ["open_rows", "transaction", "transactional_ids", "transactions"]
 
@@ -29,6 +31,10 @@ _WINDOW_MAX: Final = 2_000
 _OPEN: Final = 100
 _IDS: Final = 100
 _STEPS: Final = 200
+_SORTED: Final = (
+    *("transactional_id", "outcome", "began_timestamp_ms", "took_ms", "ended_entry", "producer_id", "partitions"),
+)
+_SORTED_OPEN: Final = ("transactional_id", "outcome", "age_ms", "timeout_ms", "began_entry", "partitions")
 _ENTRIES_AT_ONCE: Final = 16
 _ENTRIES_MAX: Final = 1_024
 
@@ -47,6 +53,10 @@ def transactions(source: Source, asked: RequestParameters) -> Page:
     end_ms = facts[-1].timestamp_ms if facts else 0
     opened = open_rows(source, newest)
     bars = sorted((bar for lane in found for bar in lane.bars), key=lambda bar: -(bar.ended_entry or newest + 1))
+    given = {"id": wanted, "to": asked.number("to"), "count": asked.number("count")}
+    open_sort = asked_sort(asked, _SORTED_OPEN, "-age_ms", "/transactions", given, "open")
+    sort = asked_sort(asked, _SORTED, "-ended_entry", "/transactions", given)
+    rows = [_bar_row(bar) for bar in bars]
     content: dict[str, Any] = {
         "entry": newest,
         "first_entry": facts[0].entry if facts else None,
@@ -55,9 +65,12 @@ def transactions(source: Source, asked: RequestParameters) -> Page:
         "id": wanted,
         "timeline": draw_timeline(lanes, start_ms, end_ms),
         "lanes_left_out": len(found) - len(lanes),
-        "open": opened[:_OPEN],
+        "open_sort": open_sort,
+        "open": open_sort.of(opened)[:_OPEN],
         "open_count": len(opened),
-        "transactions": [_bar_row(bar) for bar in bars[:_BARS]],
+        "sort": sort,
+        "transactions": (sort.of(rows) if asked.has("sort") else rows)[:_BARS],
+        "transactions_left_out": max(0, len(rows) - _BARS),
         "transactional_ids": len(source.ids),
         "earlier": facts[0].entry - 1 if facts and facts[0].entry > 1 else None,
         "later": min(newest, last + count) if last < newest else None,
@@ -91,6 +104,7 @@ def _bar_row(bar: Bar) -> dict[str, Any]:
         "began_timestamp_ms": bar.began_ms,
         "ended_entry": bar.ended_entry,
         "ended_timestamp_ms": bar.ended_ms,
+        "took_ms": None if bar.ended_ms is None else bar.ended_ms - bar.began_ms,
         "partitions": bar.partition_count,
         "reason": bar.reason or None,
     }
@@ -113,7 +127,7 @@ def open_rows(source: Source, newest: int) -> list[dict[str, Any]]:
                 "began_entry": record.start_entry,
                 "began_timestamp_ms": record.start_timestamp_ms,
                 "age_ms": max(0, now_ms - record.start_timestamp_ms),
-                "timeout_ms": record.timeout_ms,
+                "timeout_ms": None if record.prepared is not None else record.timeout_ms,
                 "overdue": bool(overdue([record], lambda one: (now_ms - one.start_timestamp_ms, 0))),
                 "prepared": record.prepared is not None,
                 "partitions": len(record.partitions),
@@ -135,14 +149,14 @@ def transactional_ids(source: Source, asked: RequestParameters) -> Page:
             rows.append(
                 {
                     "transactional_id": name,
-                    "state": record.status.name,
+                    "state": "PREPARED" if record.prepared is not None else record.status.name,
                     "producer_id": record.producer_id,
                     "producer_epoch": record.producer_epoch,
                     "transaction": record.transaction,
                     "began_entry": record.start_entry if record.start_entry >= 0 else None,
                     "began_timestamp_ms": record.start_timestamp_ms,
                     "updated_timestamp_ms": record.last_update_timestamp_ms,
-                    "timeout_ms": record.timeout_ms,
+                    "timeout_ms": None if record.prepared is not None else record.timeout_ms,
                 }
             )
     content = {"prefix": prefix, "total": len(source.ids), "ids": rows, "next": page.next_id}
@@ -192,7 +206,7 @@ def transaction(source: Source, asked: RequestParameters) -> Page:
         "micro_batch": found.micro_batch,
         "steps": found.steps,
         "steps_left_out": found.step_count - len(found.steps),
-        "state": _state(source, transactional_id),
+        "state": None if record is None else _state(source, record),
         "now_ms": source.now_ms(),
     }
     return Page("transaction.html", f"{transactional_id} {number}", content)
@@ -207,17 +221,19 @@ def _known_bar(
     return None
 
 
-def _state(source: Source, transactional_id: str) -> dict[str, Any] | None:
+def _state(source: Source, record: TransactionState) -> dict[str, Any] | None:
     try:
-        described = describe_transaction(source.log, transactional_id)
+        described = describe_transaction(source.log, record.transactional_id)
     except KafkaException:
         return None
+    is_prepared = record.prepared is not None
     return {
         "state": str(described.state),
+        "prepared": is_prepared,
         "producer_id": described.producer_id,
         "producer_epoch": described.producer_epoch,
         "transaction": described.transaction,
-        "timeout_ms": described.transaction_timeout_ms,
+        "timeout_ms": None if is_prepared else described.transaction_timeout_ms,
     }
 
 
@@ -278,7 +294,7 @@ class _Steps:
     def _add(self, command: c.Command, names: Mapping[int, str], entry: int, timestamp_ms: int) -> None:
         self.step_count += 1
         if len(self.steps) < _STEPS or isinstance(command, c.EndTxn):
-            step = {"entry": entry, "timestamp_ms": timestamp_ms, "sentence": sentence(command, names)}
+            step = {"entry": entry, "timestamp_ms": timestamp_ms, "sentence": sentence(command, names, self._key[:1])}
             # How it has ended is always shown.
             self.steps = [*self.steps[: _STEPS - 1], step]
         if isinstance(command, c.Append):

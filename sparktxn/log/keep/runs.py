@@ -23,7 +23,7 @@ from sparktxn.values.counted import counted
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
 __all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
-__all__ += ["segments_of", "sizes_of"]
+__all__ += ["segments_of", "sizes_of", "small_files"]
 
 _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_BYTES: Final = 700
@@ -198,6 +198,27 @@ def sizes_of(
         yield 1, segment.file_share_bytes, False
     for each in rewritten:
         yield each.run.segment_count, each.run.size_bytes, True
+
+
+def small_files(
+    sealed: Iterable[ManifestRef],
+    segments: Iterable[SegmentRef],
+    rewritten: Sequence[RewrittenRange],
+    *,
+    below_bytes: int,
+    at_least: int,
+) -> int:
+    """Return about how many small files a partition has for a rewrite to merge; 0 if they are less than `at_least`.
+
+    No manifest is read. Segments in one object count once: an entry that carries records, and what a rewrite has made.
+    The segments of a sealed run count as small if they are so on average.
+    """
+    runs = (run for run in sealed if not rewritten or not is_rewritten(run, rewritten))
+    count = sum(run.segment_count for run in runs if run.size_bytes < below_bytes * run.segment_count)
+    single = not_rewritten(segments, rewritten) if rewritten else segments
+    objects = (one.entry if names.is_inline(one.name) else one.name for one in single if one.size_bytes < below_bytes)
+    count += len(set(objects)) + sum(each.run.size_bytes < below_bytes for each in rewritten)
+    return count if count >= at_least else 0
 
 
 def _ending_after(rewritten: Sequence[RewrittenRange], offset: int) -> RewrittenRange | None:
