@@ -23,6 +23,7 @@ __all__ = ["Int96Error", "arrow_tables", "parquet_tables"]
 At = Callable[[float], object]
 """Called with the part of a file that has been read, from 0 to 1."""
 
+_FILE_MAGIC: Final = b"ARROW1"
 _ROWS: Final = 65_536
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _GROWTH_MAX: Final = 8
@@ -40,15 +41,14 @@ class Int96Error(ValueError):
 
 
 def arrow_tables(path: Path, at: At) -> Iterator[pa.Table]:
-    """Yield the rows of an Arrow file; `at` is called with the part of it that has been read.
+    """Yield the rows of an Arrow file or stream; `at` is called with the part of it that has been read.
 
     Raises:
         ValueError: a column is damaged. Arrow trusts what such a file says about itself, and a process may die of it.
     """
     before = 0
-    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-        for index in range(reader.num_record_batches):
-            batch = reader.get_batch(index)
+    with pa.memory_map(str(path)) as source:
+        for batch, part in _batches(source):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 try:
                     column.validate(full=True)
@@ -59,8 +59,22 @@ def arrow_tables(path: Path, at: At) -> Iterator[pa.Table]:
                         f"type allows ({reason}); write the file anew, with bytes that are no text in a binary column"
                     ) from None
             before += batch.num_rows
-            at((index + 1) / reader.num_record_batches)
+            at(part)
             yield pa.Table.from_batches([batch])
+
+
+def _batches(source: pa.MemoryMappedFile) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """Yield the batches of a file, which begins with its name, or of a stream; with the part that has been read."""
+    is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    source.seek(0)
+    if not is_file:
+        with pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                yield batch, source.tell() / source.size()
+        return
+    with pa.ipc.open_file(source) as reader:
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index), (index + 1) / reader.num_record_batches
 
 
 def parquet_tables(path: Path, schema: pa.Schema, names: Mapping[str, str], at: At) -> Iterator[pa.Table]:

@@ -26,6 +26,9 @@ __all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
 SUFFIXES: Final = {
     ".parquet": "parquet",
     ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
     ".csv": "csv",
     ".json": "json",
     ".jsonl": "json",

@@ -156,7 +156,8 @@ def test_frames_of_polars_and_their_files(store: Store, tmp_path: Path, what: st
         written(store, schema, lambda topic: produce(store, topic, pl.concat([frame, frame], rechunk=False)))
         == expected * 2
     )
-    for end, write in ((".arrow", frame.write_ipc), (".parquet", frame.write_parquet)):
+    ways = ((".arrow", frame.write_ipc), (".arrows", frame.write_ipc_stream), (".parquet", frame.write_parquet))
+    for end, write in ways:
         file = tmp_path / f"frame{end}"
         write(file)
         assert written(store, schema, partial(import_files, store, files=[file])) == expected
