@@ -25,9 +25,10 @@ import pyarrow.parquet as pq
 
 from bench.figures import Figure, alternate, median
 from bench.records import RECORDS, batch, temporary_folder, topic_store
-from sparktxn import Producer, Store, TopicPartition, merged_files, to_duckdb, to_polars
+from sparktxn import Producer, Store, TopicPartition, to_duckdb, to_polars
 from sparktxn.admin import AdminClient
 from sparktxn.maintenance import maintain
+from sparktxn.store import merged_files
 
 __all__ = ["measure"]
 

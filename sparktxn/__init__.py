@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sparktxn.errors import StoreUnavailable as StoreUnavailable
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
-    from sparktxn.errors import did_you_mean as did_you_mean
     from sparktxn.kafka.admin import Node as Node
     from sparktxn.kafka.admin import TopicCollection as TopicCollection
     from sparktxn.kafka.admin import TopicPartitionInfo as TopicPartitionInfo
@@ -76,24 +75,15 @@ if TYPE_CHECKING:
     from sparktxn.producer.partitioners import consistent as consistent
     from sparktxn.producer.partitioners import fnv1a as fnv1a
     from sparktxn.producer.partitioners import murmur2 as murmur2
-    from sparktxn.scan.columns import output_schema as output_schema
     from sparktxn.scan.plan import ReadTask as ReadTask
-    from sparktxn.scan.plan import ranges_within as ranges_within
-    from sparktxn.scan.plan import rows_at_most as rows_at_most
-    from sparktxn.scan.reader import segment_values as segment_values
     from sparktxn.scan.storedfiles import CommittedFile as CommittedFile
-    from sparktxn.scan.storedfiles import merged_files as merged_files
-    from sparktxn.scan.storedfiles import whole_files as whole_files
-    from sparktxn.stage.columnconversion import check_columns as check_columns
     from sparktxn.stage.stagedsegment import StagedSegment as StagedSegment
-    from sparktxn.state.internal import INTERNAL_TOPICS as INTERNAL_TOPICS
     from sparktxn.store import CommitResult as CommitResult
     from sparktxn.store import ReplayMismatch as ReplayMismatch
     from sparktxn.store import SinkCommit as SinkCommit
     from sparktxn.store import StagePlan as StagePlan
     from sparktxn.store import Store as Store
     from sparktxn.store import read_task as read_task
-    from sparktxn.store.registry import read_object as read_object
     from sparktxn.tables import Table as Table
     from sparktxn.tables import open_table as open_table
     from sparktxn.tables import read_arrow as read_arrow
@@ -110,7 +100,7 @@ _HOMES: Final = {
     "sparktxn.errors": (
         "BatchRefused ClockSkewError CommandRefused ConfigurationError DamagedObject ErrorCode ExpectationFailed "
         "FormatVersionError KafkaError KafkaException OutcomeLost OutcomeUnknown ProducerFenced RetentionPassed "
-        "SegmentExpired StoreError StoreNotFound StoreUnavailable TransactionAborted ViewExpired did_you_mean"
+        "SegmentExpired StoreError StoreNotFound StoreUnavailable TransactionAborted ViewExpired"
     ),
     "sparktxn.kafka.admin": "Node TopicCollection TopicPartitionInfo",
     "sparktxn.kafka.groups": "ConsumerGroupState ConsumerGroupTopicPartitions ConsumerGroupType",
@@ -129,14 +119,9 @@ _HOMES: Final = {
     "sparktxn.log.views.readview": "PartitionView ReadView",
     "sparktxn.producer": "PreparedTransaction Producer SerializingProducer",
     "sparktxn.producer.partitioners": "consistent fnv1a murmur2",
-    "sparktxn.store.registry": "read_object",
-    "sparktxn.scan.storedfiles": "CommittedFile merged_files whole_files",
-    "sparktxn.scan.plan": "ReadTask ranges_within rows_at_most",
-    "sparktxn.scan.columns": "output_schema",
-    "sparktxn.scan.reader": "segment_values",
-    "sparktxn.stage.columnconversion": "check_columns",
+    "sparktxn.scan.storedfiles": "CommittedFile",
+    "sparktxn.scan.plan": "ReadTask",
     "sparktxn.stage.stagedsegment": "StagedSegment",
-    "sparktxn.state.internal": "INTERNAL_TOPICS",
     "sparktxn.stage.batchcommits": "CommitResult ReplayMismatch SinkCommit",
     "sparktxn.store.stageplan": "StagePlan",
     "sparktxn.store.store": "Store",
@@ -151,14 +136,16 @@ _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in 
 __all__ = ["__version__", *_HOME_OF]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _installed_version()
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return _installed_version()
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -62,6 +62,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class ErrorCode(IntEnum):
     """Kafka's error codes (0 and up) and librdkafka's local ones (below 0), as far as this store answers with them.
 

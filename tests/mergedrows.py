@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn import ReadTask, Store, merged_files, read_task
+from sparktxn import ReadTask, Store, read_task
+from sparktxn.store import merged_files
 
 __all__ = ["check_merged_rows"]
 

@@ -73,11 +73,17 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import what only a driver needs when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        """Import what only a driver needs when it is asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def register(spark: SparkSession) -> None:

@@ -155,3 +155,7 @@ __all__ = [
     "UserScramCredentialUpsertion",
     "UserScramCredentialsDescription",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,3 +7,7 @@ from sparktxn.aio.aioconsumer import AIOConsumer
 from sparktxn.aio.aioproducer import AIOProducer
 
 __all__ = ["AIOConsumer", "AIOProducer"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

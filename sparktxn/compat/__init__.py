@@ -10,3 +10,7 @@ from sparktxn.compat.addresses import STORES_VARIABLE
 from sparktxn.compat.installing import install
 
 __all__ = ["STORES_VARIABLE", "install"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

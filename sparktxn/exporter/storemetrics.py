@@ -25,6 +25,11 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["SCRAPE_TIMEOUT_S", "StoreMetrics"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 SCRAPE_TIMEOUT_S: Final = 10.0
 """Prometheus' own time-out of a scrape, where none is set."""
 

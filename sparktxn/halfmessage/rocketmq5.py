@@ -68,6 +68,11 @@ __all__ = [
     "UnsupportedException",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _NOT_RUNNING: Final = "producer is not running: call startup()"
 _IMMUNITY_UNSET_S: Final = -1
 _SENDS_AT_ONCE: Final = 16

@@ -81,3 +81,7 @@ __all__ = [
     "vacuum",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

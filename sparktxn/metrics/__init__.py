@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "Family", "figures", "register", "trace"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def figures() -> dict[str, dict[tuple[str, ...], float]]:
     """Return what this process has counted: for each name of FAMILIES the figures by the values of its labels.
 

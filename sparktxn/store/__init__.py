@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
+    from sparktxn.scan.columns import output_schema
+    from sparktxn.scan.plan import ranges_within, rows_at_most
+    from sparktxn.scan.reader import segment_values
+    from sparktxn.scan.storedfiles import merged_files, whole_files
     from sparktxn.stage.batchcommits import CommitResult, ReplayMismatch, SinkCommit
+    from sparktxn.stage.columnconversion import check_columns
+    from sparktxn.state.internal import INTERNAL_TOPICS
+    from sparktxn.store.registry import read_object
     from sparktxn.store.stageplan import StagePlan
     from sparktxn.store.store import SYSTEM_TABLES, Store, TableSelection, TableTask, read_table_task
     from sparktxn.store.taskrows import read_task
 
 __all__ = [
+    "INTERNAL_TOPICS",
     "PARTITION_COUNT_MAX",
     "SYSTEM_TABLES",
     "CommitResult",
@@ -26,11 +34,28 @@ __all__ = [
     "Store",
     "TableSelection",
     "TableTask",
+    "check_columns",
+    "merged_files",
+    "output_schema",
+    "ranges_within",
+    "read_object",
     "read_table_task",
     "read_task",
+    "rows_at_most",
+    "segment_values",
+    "whole_files",
 ]
 
 _HOMES: Final = {
+    "check_columns": "sparktxn.stage.columnconversion",
+    "INTERNAL_TOPICS": "sparktxn.state.internal",
+    "merged_files": "sparktxn.scan.storedfiles",
+    "whole_files": "sparktxn.scan.storedfiles",
+    "output_schema": "sparktxn.scan.columns",
+    "ranges_within": "sparktxn.scan.plan",
+    "rows_at_most": "sparktxn.scan.plan",
+    "read_object": "sparktxn.store.registry",
+    "segment_values": "sparktxn.scan.reader",
     "CommitResult": "sparktxn.stage.batchcommits",
     "ReplayMismatch": "sparktxn.stage.batchcommits",
     "SYSTEM_TABLES": "sparktxn.store.store",
@@ -44,9 +69,15 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

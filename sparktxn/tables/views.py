@@ -95,7 +95,18 @@ def read_arrow(
     return pa.RecordBatchReader.from_batches(selection.schema, batches)
 
 
-def to_pandas(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pd.DataFrame:
+def to_pandas(
+    uri: str | os.PathLike[str] | Store,
+    topics: str | Iterable[str],
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where = None,
+    as_of: AsOf = None,
+    order: Order | None = None,
+    isolation: Isolation = "read_committed",
+    options: Mapping[str, Any] | None = None,
+    batch_rows: int | None = None,
+) -> pd.DataFrame:
     """Return the topics' records as a pandas DataFrame; the arguments and errors are those of `read_arrow`.
 
     A column of whole numbers that has nulls has floats, as in pandas. If one of them is none of a float's, such columns
@@ -105,17 +116,50 @@ def to_pandas(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], 
         ImportError: pandas is not installed.
     """
     imported("pandas")
-    return pandas_frame(read_arrow(uri, topics, **selection).read_all())
+    reader = read_arrow(
+        uri,
+        topics,
+        columns=columns,
+        where=where,
+        as_of=as_of,
+        order=order,
+        isolation=isolation,
+        options=options,
+        batch_rows=batch_rows,
+    )
+    return pandas_frame(reader.read_all())
 
 
-def to_polars(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pl.DataFrame:
+def to_polars(
+    uri: str | os.PathLike[str] | Store,
+    topics: str | Iterable[str],
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where = None,
+    as_of: AsOf = None,
+    order: Order | None = None,
+    isolation: Isolation = "read_committed",
+    options: Mapping[str, Any] | None = None,
+    batch_rows: int | None = None,
+) -> pl.DataFrame:
     """Return the topics' records as a Polars DataFrame; the arguments and errors are those of `read_arrow`.
 
     Raises:
         ImportError: polars is not installed.
     """
     polars = imported("polars")
-    frame: pl.DataFrame = polars.from_arrow(read_arrow(uri, topics, **selection).read_all())
+    reader = read_arrow(
+        uri,
+        topics,
+        columns=columns,
+        where=where,
+        as_of=as_of,
+        order=order,
+        isolation=isolation,
+        options=options,
+        batch_rows=batch_rows,
+    )
+    frame: pl.DataFrame = polars.from_arrow(reader.read_all())
     return frame
 
 
@@ -124,7 +168,13 @@ def to_duckdb(
     topics: str | Iterable[str],
     *,
     connection: duckdb.DuckDBPyConnection | None = None,
-    **selection: Any,
+    columns: Sequence[str] | None = None,
+    where: Where = None,
+    as_of: AsOf = None,
+    order: Order | None = None,
+    isolation: Isolation = "read_committed",
+    options: Mapping[str, Any] | None = None,
+    batch_rows: int | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the topics' records as a relation of DuckDB, which can be queried any number of times.
 
@@ -135,7 +185,7 @@ def to_duckdb(
         uri: as in `read_arrow`.
         topics: as in `read_arrow`.
         connection: the database that the relation belongs to; None: DuckDB's default one.
-        selection: the other arguments of `read_arrow`.
+        columns: as in `read_arrow`, and so are the other arguments.
 
     Raises:
         ImportError: duckdb is not installed.
@@ -143,7 +193,18 @@ def to_duckdb(
     database = imported("duckdb")
     if connection is not None:
         database = arguments.instance("connection", connection, database.DuckDBPyConnection)
-    relation: duckdb.DuckDBPyRelation = database.from_arrow(read_arrow(uri, topics, **selection).read_all())
+    reader = read_arrow(
+        uri,
+        topics,
+        columns=columns,
+        where=where,
+        as_of=as_of,
+        order=order,
+        isolation=isolation,
+        options=options,
+        batch_rows=batch_rows,
+    )
+    relation: duckdb.DuckDBPyRelation = database.from_arrow(reader.read_all())
     return relation
 
 

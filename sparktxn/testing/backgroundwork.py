@@ -10,6 +10,11 @@ from sparktxn.process.clock import callers_own_time
 
 __all__ = ["StrictBackground"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Result = TypeVar("Result")
 
 

@@ -7,6 +7,10 @@ from random import Random
 __all__ = ["ManualClock", "SeededIds"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class ManualClock:
     """Stands still until a caller sleeps or moves it."""
 

@@ -19,6 +19,10 @@ from typing import Any, Final, NamedTuple, Self
 __all__ = ["FaultProxy", "RequestFault"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class RequestFault(Enum):
     """What happens to a request; AFTER means that the server has carried it out."""
 

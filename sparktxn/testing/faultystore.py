@@ -17,6 +17,11 @@ from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 
 __all__ = ["Died", "Fault", "FaultyStore", "Operation", "Script", "at_operation", "healthy"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Result = TypeVar("Result")
 
 

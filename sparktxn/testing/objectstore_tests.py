@@ -33,6 +33,11 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["ObjectStoreTests", "Opening", "RemoteObjectStoreTests", "Truth", "race"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 ENTRY = "_log/00000000000000000001.json"
 RACERS = 8
 _BUSY_S = 60.0

@@ -13,6 +13,11 @@ from sparktxn.process.clock import time_left_s
 
 __all__ = ["SilentStore"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 REQUEST_TIMEOUT_S: Final = 30.0
 
 

@@ -18,3 +18,7 @@ __all__ = [
     "import_from_store",
     "import_topic",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

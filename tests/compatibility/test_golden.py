@@ -10,10 +10,11 @@ from typing import Any, get_args
 import pyarrow as pa
 import pytest
 
-from sparktxn import PreparedTransaction, Producer, Store, merged_files, read_arrow
+from sparktxn import PreparedTransaction, Producer, Store, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.format.commands import Command
 from sparktxn.maintenance import publish_tables, verify
+from sparktxn.store import merged_files
 from tests.compatibility.independent_reader import StoreReader
 from tests.compatibility.make_golden import CALM, EMPTY, GOLDEN, ISOLATIONS, MEMBERS, contents
 from tests.deltareader import DeltaVersions

@@ -83,7 +83,7 @@ __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "REJECTS", "Call", "nam
 
 MODULES: Final = (
     *(sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.transfer, sparktxn.halfmessage, rocketmq5),
-    *(sparktxn.aio, sparktxn.metrics, storemetrics),
+    *(sparktxn.aio, sparktxn.metrics, sparktxn.store, storemetrics),
 )
 _folder = tempfile.TemporaryDirectory(prefix="edge-")
 """What exports write; it is deleted with the process."""
@@ -579,15 +579,16 @@ CALLS: Final[dict[str, Call]] = {
     "Store.committed_offsets": Call(lambda world: world.store.committed_offsets, lambda _: {"group_id": "witness", "timeout_s": 5.0}),
     "Store.commit_offsets": Call(lambda world: world.store.commit_offsets, lambda _: {"offsets": ConsumerGroupTopicPartitions("stored", _tps(1)), "timeout_s": 5.0}),
     "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random", "inline": True, "digests": False}),
+    "read_table_task": Call(lambda _: lambda **given: list(sparktxn.store.read_table_task(**given)), lambda world: {"task": world.store.plan_table("segments")[0], "options": OPTIONS}),
     "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
-    "read_object": Call(lambda _: sparktxn.read_object, lambda world: {"uri": world.uri, "name": "_txnlog.json", "options": OPTIONS}),
-    "segment_values": Call(lambda _: sparktxn.segment_values, lambda world: {"task": _task(world), "columns": ["producer_id"]}),
-    "merged_files": Call(lambda _: sparktxn.merged_files, lambda world: {"tasks": [_task(world)]}),
-    "whole_files": Call(lambda _: sparktxn.whole_files, lambda world: {"tasks": [_task(world)], "offset_max": 10}),
-    "ranges_within": Call(lambda _: sparktxn.ranges_within, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "rows_max": 2}),
-    "rows_at_most": Call(lambda _: sparktxn.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),
-    "check_columns": Call(lambda _: sparktxn.check_columns, lambda world: {"schema": pa.schema([("value", pa.binary())]), "topic": world.store.view(["t"]).topics["t"]}),
-    "output_schema": Call(lambda _: sparktxn.output_schema, lambda _: {"topic_schema": None, "columns": ["value"]}),
+    "read_object": Call(lambda _: sparktxn.store.read_object, lambda world: {"uri": world.uri, "name": "_txnlog.json", "options": OPTIONS}),
+    "segment_values": Call(lambda _: sparktxn.store.segment_values, lambda world: {"task": _task(world), "columns": ["producer_id"]}),
+    "merged_files": Call(lambda _: sparktxn.store.merged_files, lambda world: {"tasks": [_task(world)]}),
+    "whole_files": Call(lambda _: sparktxn.store.whole_files, lambda world: {"tasks": [_task(world)], "offset_max": 10}),
+    "ranges_within": Call(lambda _: sparktxn.store.ranges_within, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "rows_max": 2}),
+    "rows_at_most": Call(lambda _: sparktxn.store.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),
+    "check_columns": Call(lambda _: sparktxn.store.check_columns, lambda world: {"schema": pa.schema([("value", pa.binary())]), "topic": world.store.view(["t"]).topics["t"]}),
+    "output_schema": Call(lambda _: sparktxn.store.output_schema, lambda _: {"topic_schema": None, "columns": ["value"]}),
     # half messages
     "rocketmq4.Message": _new(sparktxn.halfmessage.Message, topic=lambda: "t", body=lambda: b"x", tags=lambda: "a", keys=lambda: "k", properties=dict),
     "rocketmq4.Message.put_user_property": Call(lambda _: sparktxn.halfmessage.Message("t").put_user_property, lambda _: {"name": "a", "value": "b"}),
@@ -738,6 +739,9 @@ NOT_CALLED: Final = {
     "PartitionView": "made by Store.view",
     "ReadView": "made by Store.view",
     "ReadTask": "made by Store.plan",
+    "TableTask": "made by Store.plan_table",
+    "TableSelection": "checked by Store.plan_table",
+    "RefusedTable": "an answer",
     "Table": "made by open_table",
     **dict.fromkeys(("ExportedTable", "TablesExport"), "an answer"),
     "TopicState": "an answer",
@@ -745,7 +749,6 @@ NOT_CALLED: Final = {
     "CommittedFile": "an answer",
     "ReplayMismatch": "an answer",
     "TransactionDescription": "an answer",
-    "did_you_mean": "text for errors",
     **dict.fromkeys(("version", "libversion"), "it takes nothing"),
     **dict.fromkeys(("GroupMember", "GroupMetadata"), "an answer"),
     **dict.fromkeys(_refused_classes(), "refused, whatever is given"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn import INTERNAL_TOPICS, RetentionPassed, ViewExpired, ranges_within, read_task
+from sparktxn import RetentionPassed, ViewExpired, read_task
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions, NewTopic, OffsetSpec
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
@@ -18,6 +18,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import OFFSET_END, Message, TopicPartition
 from sparktxn.maintenance import sweep, vacuum
+from sparktxn.store import INTERNAL_TOPICS, ranges_within
 from tests import world as worlds
 from tests.world import messages
 

@@ -16,8 +16,8 @@ from sparktxn import (
     StagedSegment,
     Store,
     TopicPartition,
-    read_object,
 )
+from sparktxn.store import read_object
 from tests.servers import S3Server
 
 

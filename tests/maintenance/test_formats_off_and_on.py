@@ -10,7 +10,7 @@ import pytest
 
 from sparktxn import Producer, Store
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from sparktxn.errors import ConfigurationError, StoreUnavailable
+from sparktxn.errors import ConfigurationError, StoreUnavailable, extra_to_install
 from sparktxn.maintenance import RefusedTable, publish_tables, vacuum, verify
 from sparktxn.maintenance.publishing import publish as publishing
 from tests.deltareader import DeltaVersions
@@ -19,7 +19,7 @@ from tests.icebergreader import IcebergVersions
 FAST = {"store.fsync": False}
 NOW = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 FOLDER = "topics/one-1/"
-NEEDS = "table.formats=iceberg needs the package 'fastavro': pip install 'sparktxn[iceberg]'"
+NEEDS = f"table.formats=iceberg needs the package 'fastavro': {extra_to_install('iceberg')}"
 
 
 @pytest.fixture

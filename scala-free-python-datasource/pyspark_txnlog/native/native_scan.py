@@ -37,9 +37,9 @@ from pyspark_txnlog.options.keywords import read_options
 from pyspark_txnlog.options.options import READ, ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, quoted, stored_columns
 from pyspark_txnlog.reading.batch_reader import TaskPartition, TxnLogReader, read_partition, read_schema
-from sparktxn import merged_files, segment_values, whole_files
 from sparktxn.scan import columns as names
 from sparktxn.scan.storedfiles import unfit_segments
+from sparktxn.store import merged_files, segment_values, whole_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,9 @@ from pyspark_txnlog.options.offsets import (
     Offsets,
     partition_exists,
 )
-from sparktxn import ConfigurationError, did_you_mean
+from sparktxn import ConfigurationError
 from sparktxn.config.times import Time, TimeAgo, absolute_ms
+from sparktxn.errors import did_you_mean
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:

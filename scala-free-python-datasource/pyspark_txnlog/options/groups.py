@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from sparktxn import ConfigurationError, ConsumerGroupTopicPartitions, TopicPartition, read_object
+from sparktxn import ConfigurationError, ConsumerGroupTopicPartitions, TopicPartition
+from sparktxn.store import read_object
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store

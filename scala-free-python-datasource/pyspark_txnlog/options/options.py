@@ -29,9 +29,10 @@ from pyspark_txnlog.options.option_values import (
     parse_text,
     parse_topics,
 )
-from sparktxn import ConfigurationError, did_you_mean
+from sparktxn import ConfigurationError
 from sparktxn.config.times import parse_time
 from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, integer
+from sparktxn.errors import did_you_mean
 from sparktxn.store import PARTITION_COUNT_MAX
 from sparktxn.values import arguments
 

@@ -38,7 +38,8 @@ from pyspark.sql.types import (
 
 from pyspark_txnlog.options.catalog import keep_options
 from pyspark_txnlog.options.options import ReadOptions
-from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
+from sparktxn import ConfigurationError
+from sparktxn.errors import did_you_mean
 from sparktxn.scan.columns import (
     OFFSET,
     PARTITION,
@@ -49,6 +50,7 @@ from sparktxn.scan.columns import (
     metadata_names,
     reserved_name,
 )
+from sparktxn.store import check_columns, output_schema
 
 if TYPE_CHECKING:
     from sparktxn import TopicState

@@ -34,10 +34,11 @@ from pyspark_txnlog.reading.ahead import made_ahead
 from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
 from pyspark_txnlog.reading.views import PinnedView, open_view, pin_view
 from pyspark_txnlog.sparkinternals import takes_filters
-from sparktxn import read_task, rows_at_most
+from sparktxn import read_task
 from sparktxn.scan.conditions import Condition, matching
 from sparktxn.scan.conditiontext import typed_conditions
 from sparktxn.scan.plan import end_of
+from sparktxn.store import rows_at_most
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:

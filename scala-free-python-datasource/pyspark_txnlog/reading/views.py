@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspark_txnlog.options.groups import CommittedStart
-from sparktxn import INTERNAL_TOPICS, CommandRefused, ErrorCode
+from sparktxn import CommandRefused, ErrorCode
 from sparktxn.process.clock import SystemClock
+from sparktxn.store import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options.options import ReadOptions

@@ -15,7 +15,8 @@ from pyspark_txnlog.connecting.stores import commit_batch, open_store
 from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
-from sparktxn import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
+from sparktxn import CommandRefused, ConfigurationError, ErrorCode
+from sparktxn.errors import did_you_mean
 from sparktxn.stage.newcolumns import with_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stagedsegment import StageTopic

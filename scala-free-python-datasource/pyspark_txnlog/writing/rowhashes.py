@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType
 
 from pyspark_txnlog.options.spark_columns import is_scalar, quoted
-from sparktxn import output_schema
 from sparktxn.stage.columnconversion import RECORD_COLUMNS
 from sparktxn.stage.rowdigest import digest_of_words, name_word
 from sparktxn.stage.stagedsegment import with_digest
+from sparktxn.store import output_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
