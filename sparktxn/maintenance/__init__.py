@@ -30,6 +30,7 @@ from sparktxn.maintenance.rewriting.rewrite import (
 from sparktxn.maintenance.sweeping.retention import RetentionReport, ShortenedPartition, apply_retention
 from sparktxn.maintenance.sweeping.sweep import ExpiredMember, Sweeper, SweepReport, TimedOutTransaction, sweep
 from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, vacuum
+from sparktxn.maintenance.vacuuming.vacuumlimits import VacuumLimit
 
 __all__ = [
     "CompactReport",
@@ -59,6 +60,7 @@ __all__ = [
     "TableInfo",
     "TablesExport",
     "TimedOutTransaction",
+    "VacuumLimit",
     "VacuumReport",
     "VerifyReport",
     "apply_compact",

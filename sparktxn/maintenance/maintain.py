@@ -19,9 +19,6 @@ from msgspec import Struct
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.errors import KafkaException
-from sparktxn.format import names
-from sparktxn.format.commands import Vacuum
-from sparktxn.format.entry import decode_entry
 from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.publish import PublishReport, publish_tables
 from sparktxn.maintenance.publishing.tablelist import has_tables
@@ -29,7 +26,7 @@ from sparktxn.maintenance.rewriting.compact import CompactReport, compact
 from sparktxn.maintenance.rewriting.rewrite import RewriteReport, rewrite
 from sparktxn.maintenance.sweeping.retention import RetentionReport, apply_retention
 from sparktxn.maintenance.sweeping.sweep import SweepReport, sweep
-from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, vacuum
+from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, changes_nothing, vacuum
 from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -38,9 +35,6 @@ __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
 
 RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
-
-_VACUUMED_ENTRIES_MAX = 2
-"""How many entries above its horizon vacuums leave in a store in which nothing happens: their own."""
 
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
@@ -131,21 +125,8 @@ def _checkpoint_new_entries(log: Log) -> None:
     A store in which nothing happens gets none: a vacuum's own entries are no reason for another.
     """
     entry, horizon = log.refresh(), log.store_state().horizon
-    if entry > log.checkpoint_entry and not _are_vacuums(log, horizon + 1, entry):
+    if entry > log.checkpoint_entry and not changes_nothing(log, horizon + 1, entry):
         log.checkpoint()
-
-
-def _are_vacuums(log: Log, first: int, last: int) -> bool:
-    """Return whether these entries hold nothing but what vacuums write in a store in which nothing else happens."""
-    if last - first >= _VACUUMED_ENTRIES_MAX:
-        return False
-    for entry in range(first, last + 1):
-        name = names.entry(entry)
-        data = log.objects.get(name)
-        # One that is missing was vacuumed meanwhile, so that the horizon is another.
-        if data is None or not all(isinstance(command, Vacuum) for command in decode_entry(data, name, entry).commands):
-            return False
-    return True
 
 
 def _of(known: tuple[Setting, ...], given: Mapping[str, Any]) -> dict[str, Any]:

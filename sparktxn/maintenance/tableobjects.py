@@ -27,6 +27,7 @@ __all__ = [
     "is_written",
     "left_by_others",
     "metadata_object",
+    "needed_entries",
     "needed_entry",
     "past_metadata",
 ]
@@ -144,8 +145,12 @@ def needed_entry(objects: ObjectStore, tables: Iterable[TableState]) -> int | No
 
     It is 0 while metadata is missing: engines still read the version before.
     """
-    needed = [table.needs_entry if is_written(objects, table) else 0 for table in tables]
-    return min((entry for entry in needed if entry is not None), default=None)
+    return min((entry for _, entry in needed_entries(objects, tables) if entry is not None), default=None)
+
+
+def needed_entries(objects: ObjectStore, tables: Iterable[TableState]) -> list[tuple[TableState, int | None]]:
+    """Return each table with the entry that it needs, as `needed_entry`."""
+    return [(table, table.needs_entry if is_written(objects, table) else 0) for table in tables]
 
 
 def past_metadata(objects: ObjectStore, table: TableState) -> Iterator[ObjectInfo]:

@@ -137,3 +137,21 @@ def test_what_is_wrong_is_an_error(words: tuple[str, ...], code: int, expected: 
     done = txnlog(*words)
     assert (done.code, done.text) == (code, "")
     assert expected in done.err
+
+
+def test_a_vacuum_says_what_keeps_what_and_with_now_deletes_it_at_once() -> None:
+    ok("topics", "create", "short")
+    ok("topics", "delete", "short", "--apply")
+    at_once = ("vacuum", "--set", "vacuum.retention.ms=0")
+    (planned,) = ok(*at_once, "--json").json
+    assert [limit["reason"] for limit in planned["limits"]] == ["checkpoints"]
+    shown = "\n".join(ok(*at_once).lines)
+    assert "kept (checkpoints): entries from 1 on" in shown
+    assert "limits" not in shown
+    (done,) = ok(*at_once, "--now", "--apply", "--json").json
+    assert (done["entries"] > 0, done["limits"]) == (True, [])
+    week = "\n".join(ok("vacuum", "--now", "--apply").lines)
+    assert "kept" not in week, "nothing has changed since"
+    ok("topics", "create", "other")
+    assert "kept (retention): " in "\n".join(ok("vacuum", "--now", "--apply").lines)
+    assert "; until 20" in "\n".join(ok("vacuum").lines)

@@ -98,6 +98,35 @@ def test_every_operation_of_a_vacuum_may_be_the_last(littered: World, fault: Fau
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
+def test_every_operation_of_a_vacuum_that_writes_checkpoints_first_may_be_the_last(
+    littered: World, fault: Fault
+) -> None:
+    whole = littered.copy()
+    whole.commit(2)
+    cleaner = whole.process()
+    opened = len(cleaner.objects.operations)
+    report = cleaner.vacuum(now=True)
+    assert whole.process().log.refresh() - report.horizon <= 3
+    for operation in share(cleaner.objects.operations[opened:], FAULTS.index(fault)):
+        world = littered.copy()
+        world.commit(2)
+        cleaner, reader = world.process(), world.process()
+        cleaner.fate = at(operation.number, fault)
+        before = set(world.names(names.TOPICS))
+        with contextlib.suppress(Died, StoreUnavailable, OutcomeUnknown):
+            cleaner.vacuum(now=True, timeout_s=0.001)
+        if before - set(world.names(names.TOPICS)):
+            assert read_horizon(world.objects) > 1, "something was deleted before the horizon's marker"
+        for put in cleaner.late:
+            put()
+        world.check()
+        finished = world.process().vacuum(now=True)
+        assert world.process().log.refresh() - finished.horizon <= 4
+        world.commit(1)
+        finish(world, reader)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 def test_every_operation_of_a_checkpoint_beside_a_vacuum_may_be_the_last(littered: World, fault: Fault) -> None:
     """The checkpointer stands on what the vacuum deletes, and fails too."""
     probe = littered.copy()

@@ -68,9 +68,11 @@ class Process:
     def view(self, entry: int | None = None) -> ReadView:
         return self.log.view(None, entry=entry)
 
-    def vacuum(self, *, dry_run: bool = False, timeout_s: float | None = None, **settings: int) -> VacuumReport:
+    def vacuum(
+        self, *, dry_run: bool = False, now: bool = False, timeout_s: float | None = None, **settings: int
+    ) -> VacuumReport:
         chosen = EVERYTHING | {name.replace("_", "."): value for name, value in settings.items()}
-        return vacuum(self.store, chosen, dry_run=dry_run, timeout_s=timeout_s)
+        return vacuum(self.store, chosen, dry_run=dry_run, now=now, timeout_s=timeout_s)
 
 
 class World:

@@ -17,6 +17,7 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, set_option, verb
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.values import MILLISECONDS
+from sparktxn.values.quantities import time_text
 
 __all__ = ["app"]
 
@@ -78,7 +79,7 @@ def _print(session: Session, report: maintenance.MaintenanceReport) -> None:
         {"job": job, "what": name.replace("_", " "), "count": len(value) if isinstance(value, list | tuple) else value}
         for job in ("sweep", "retention", "compact", "rewrite", "tables", "vacuum")
         for name, value in (row[job] or {}).items()
-        if value and name not in ("dry_run", "horizon", "segment_floor", "names", "entry", "unchanged")
+        if value and name not in ("dry_run", "horizon", "segment_floor", "names", "limits", "entry", "unchanged")
     ]
     if rows or not report.failed:
         session.out.rows(rows, none="sweep, retention, compact, rewrite, tables and vacuum have found nothing to do")
@@ -181,23 +182,32 @@ def rewrite(
         "txnlog vacuum",
         "txnlog vacuum --apply",
         "txnlog vacuum --set vacuum.retention.ms=1d --names",
+        "txnlog vacuum --set vacuum.retention.ms=0 --now --apply",
     ],
 )
 def vacuum(
     session: Session,
     settings: Annotated[list[str] | None, set_option("the vacuum", VACUUM_SETTINGS)] = None,
     names: Annotated[bool, typer.Option("--names", help="Print what would be deleted, by name.")] = False,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="First write the two checkpoints that the vacuum goes by, if they are not there."),
+    ] = False,
     apply: Apply = False,
 ) -> None:
     """Delete entries, checkpoints, segments and left-overs that retention does not keep.
 
-    Without --apply it prints what would be deleted. It may run alongside writers, readers and other vacuums.
+    Without --apply it prints what would be deleted. It says what keeps the rest, and until when. With --now what the
+    settings allow is deleted at once. It may run alongside writers, readers and other vacuums.
     """
     doing = "vacuum: verifying checkpoints, finding what is not needed"
-    report = _done(session, maintenance.vacuum, settings_of(settings), apply, doing, lists_names=names)
+    report = _done(session, maintenance.vacuum, settings_of(settings), apply, doing, lists_names=names, now=now)
     if names and not session.out.json:
         for name in report.names:
             session.out.line(name)
+    for limit in () if session.out.json else report.limits:
+        until = "" if limit.until_ms is None else f"; until {time_text(limit.until_ms)}"
+        session.out.line(f"kept ({limit.reason}): {limit.text}{until}")
     if report.overtaken:
         session.out.remark("other vacuums were ahead of this one: it has deleted nothing")
     elif not apply:
@@ -244,5 +254,7 @@ def _done(
         report = job(store, given, dry_run=not apply, timeout_s=session.job_timeout_s, **more)
     row = msgspec.to_builtins(report)
     names = row.pop("names", ())
+    if not session.out.json:
+        row.pop("limits", None)
     session.out.row(row | ({"names": list(names)} if lists_names and session.out.json else {}))
     return report

@@ -23,7 +23,8 @@ _Parse = Callable[[str], int | None]
 class Garbage(Struct):
     """Names to delete, by kind; `temporary_files` are not objects. `folders` are those that may be empty afterwards.
 
-    `kept` objects of partitions stay, in the partitions' `kept_folders`.
+    `kept` objects of partitions stay, in the partitions' `kept_folders`. No view that stays names the `young` segments
+    of them, which were uploaded lately. `intents` stay, too.
     """
 
     table_metadata: list[str] = field(default_factory=list)
@@ -38,6 +39,9 @@ class Garbage(Struct):
     size_bytes: int = 0
     kept: int = 0
     kept_folders: set[str] = field(default_factory=set)
+    young: int = 0
+    young_bytes: int = 0
+    intents: int = 0
 
     def names(self) -> Iterator[str]:
         """Yield all of them, in the order in which they go."""
@@ -92,7 +96,10 @@ def find_garbage(
             marks.needed.pop(info.name, None)
     appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
     garbage.other += [name for name in appends if name not in marks.appends]
-    garbage.other += _below(objects.list_names(names.INTENTS), _intent_base, newest_entry - REQUEST_WINDOW)
+    intents = objects.list_names(names.INTENTS)
+    past = _below(intents, _intent_base, newest_entry - REQUEST_WINDOW)
+    garbage.other += past
+    garbage.intents = sum(_intent_base(name) is not None for name in intents) - len(past)
     garbage.other += _below(objects.list_names(names.HORIZONS), names.parse_horizon, horizon)
     if isinstance(objects, FolderStore):
         garbage.temporary_files = list(objects.temporary_files(temporary_before_ms))
@@ -133,7 +140,11 @@ def _is_garbage(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, 
         return False
     topic_id, partition, rest = parsed
     where = (topic_id, partition)
-    if marks.holds(where, rest) or is_young(rest, horizon, floor):
+    is_held = marks.holds(where, rest)
+    if is_held or is_young(rest, horizon, floor):
+        if not is_held and names.parse_segment_born(rest) is not None:
+            garbage.young += 1
+            garbage.young_bytes += info.size_bytes
         garbage.kept += 1
         garbage.kept_folders.add(info.name[: -len(rest)])
         return False

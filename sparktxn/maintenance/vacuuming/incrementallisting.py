@@ -23,6 +23,7 @@ from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, Checkpoin
 from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
 from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.keep.replay import Replay
+from sparktxn.log.write.storeclock import modified_ms
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.objectstore.putting import replace_hint
 from sparktxn.process.events import log_event
@@ -31,6 +32,7 @@ from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
 __all__ = ["Placed", "list_placed", "read_hint", "write_hint"]
 
+_SHOWN_EVERY_MS: Final = 86_400_000
 _NAMES_PER_REQUEST: Final = 1_000
 _PARTITIONS_PREFIX: Final = "partitions/"
 
@@ -105,7 +107,8 @@ def write_hint(
 ) -> None:
     """Write the hint of a vacuum that has deleted all garbage in `placed`; `kept` of it are left, in `folders`.
 
-    `known` is the hint that it has read. If it says the same, it stays, with the date of an earlier listing.
+    `known` is the hint that it has read. If it says the same, it stays, with the date of an earlier listing. Once a day
+    it is written again all the same: its time is what shows that a vacuum works where there is nothing to delete.
     """
     before = placed.hint
     earlier = () if before is None else before.folders
@@ -116,7 +119,8 @@ def write_hint(
         objects=kept if before is None else before.objects,
         folders=tuple(sorted({*(folders - placed.known_folders), *placed.folders, *earlier})),
     )
-    if known is None or replace(hint, listed_ms=known.listed_ms) != known:
+    is_same = known is not None and replace(hint, listed_ms=known.listed_ms) == known
+    if not is_same or now_ms - (modified_ms(objects, names.LAST_VACUUM) or 0) >= _SHOWN_EVERY_MS:
         replace_hint(objects, names.LAST_VACUUM, encode_vacuum_hint(hint))
 
 

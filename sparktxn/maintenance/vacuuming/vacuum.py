@@ -14,17 +14,19 @@ It may die between any two steps, and go on in any process; several may run at o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
 from msgspec import Struct
 
 from sparktxn.config.maintenance import VacuumSettings
+from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.format.commands import Vacuum
+from sparktxn.format.commands import Command, OffsetCommit, Vacuum
+from sparktxn.format.entry import decode_entry
 from sparktxn.format.vacuumhint import VacuumHint
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, read_horizon, usable_heads, write_horizon
 from sparktxn.log.keep.replay import Replay
@@ -32,30 +34,42 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.keptobjects import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
-from sparktxn.maintenance.tableobjects import left_by_others, needed_entry, past_metadata
+from sparktxn.maintenance.tableobjects import left_by_others, needed_entries, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint
+from sparktxn.maintenance.vacuuming.vacuumlimits import (
+    FLOOR_PER_TIMEOUT,
+    VacuumLimit,
+    file_limits,
+    horizon_limits,
+    transaction_limits,
+)
 from sparktxn.process.clock import in_time
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
+from sparktxn.store.joining import members_name
 from sparktxn.values import arguments
 from sparktxn.values.counted import counted
-from sparktxn.values.structs import StoreState, TableState
+from sparktxn.values.structs import StoreState, TableState, TransactionState
 
-__all__ = ["VacuumReport", "vacuum"]
+__all__ = ["VacuumReport", "changes_nothing", "vacuum"]
 
 _NEWEST: Final = 3
 _WINDOW: Final = 64
 _CANDIDATES: Final = 2
-_FLOOR_PER_TIMEOUT: Final = 2
+_VACUUMED_ENTRIES_MAX: Final = 4
+"""How many entries above its horizon vacuums leave in a store in which nothing happens: their own."""
+_NO_GROUP: Final = members_name("")
+"""Clients may not use this name, so that the group has no members, and never commits an offset."""
 
 
 class VacuumReport(Struct, frozen=True, kw_only=True):
     """What a vacuum has done, or with `dry_run` would do.
 
     `horizon` and `segment_floor` are those now in force; the counts are of objects that were deleted, `size_bytes` is
-    what they held as far as listings say. `names` lists them for a dry run. `overtaken` is True if other vacuums were
-    ahead of this one each time: it has deleted nothing.
+    what they held as far as listings say. `names` lists them for a dry run. `limits` says what stays that the newest
+    entry may not need, why, and until when. `overtaken` is True if other vacuums were ahead of this one each time: it
+    has deleted nothing.
     """
 
     dry_run: bool
@@ -72,6 +86,7 @@ class VacuumReport(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     overtaken: bool = False
     names: tuple[str, ...] = ()
+    limits: tuple[VacuumLimit, ...] = ()
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -80,6 +95,7 @@ def vacuum(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
+    now: bool = False,
     timeout_s: float | None = None,
 ) -> VacuumReport:
     """Delete entries, checkpoints, segments and left-overs that retention no longer holds; see VACUUM_SETTINGS.
@@ -91,6 +107,8 @@ def vacuum(
         store: an open store.
         settings: ``vacuum.*`` settings.
         dry_run: only return what would be deleted: no entry is written, nothing is deleted.
+        now: first write the two checkpoints that the horizon goes by, if entries have changed something since the last
+            ones. What `vacuum.retention.ms` allows is then deleted at once. The times that settings ask for still hold.
         timeout_s: how long all of it may take; what is not deleted by then is deleted by the next call.
 
     Raises:
@@ -103,11 +121,44 @@ def vacuum(
     log = arguments.instance("store", store, Store).log
     parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
+    if arguments.boolean("now", now) and not dry_run:
+        _checkpoint_twice(log)
     report = in_attempts(lambda: _Round(log, parsed, dry_run=dry_run).run())
     if report is not None:
         return report
     state = log.store_state()
     return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
+
+
+def _checkpoint_twice(log: Log) -> None:
+    """Write two checkpoints after the newest entry that has changed something: the horizon may rise to the older one.
+
+    Before each is an entry that changes nothing: runs that dead processes have made at the newest one are below the
+    horizon then. A crash leaves checkpoints, which later vacuums go by.
+    """
+    entry = log.refresh()
+    if changes_nothing(log, log.store_state().horizon + 1, entry):
+        return
+    for _ in range(2):
+        log.submit([OffsetCommit(log.ids.token(), _NO_GROUP, ())])
+        log.checkpoint()
+
+
+def changes_nothing(log: Log, first: int, last: int) -> bool:
+    """Return whether these entries hold nothing but what vacuums write in a store in which nothing else happens."""
+    if last - first >= _VACUUMED_ENTRIES_MAX:
+        return False
+    for entry in range(first, last + 1):
+        name = names.entry(entry)
+        data = log.objects.get(name)
+        # One that is missing was vacuumed meanwhile, so that the horizon is another.
+        if data is None or not all(map(_is_vacuums, decode_entry(data, name, entry).commands)):
+            return False
+    return True
+
+
+def _is_vacuums(command: Command) -> bool:
+    return isinstance(command, Vacuum) or (isinstance(command, OffsetCommit) and command.group_id == _NO_GROUP)
 
 
 class _Round:
@@ -121,6 +172,7 @@ class _Round:
         self._horizon = 1
         self._hint: VacuumHint | None = None
         self._base_head: CheckpointHead | None = None
+        self._verified_entries: frozenset[int] = frozenset()
 
     def run(self) -> VacuumReport:
         """Take all steps, in their order.
@@ -140,12 +192,15 @@ class _Round:
         self._horizon = read_horizon(self._objects)
         with self._log.known() as known:
             entry, state, tables = known.entry, known.store_state(), known.tables()
-        needed = needed_entry(self._objects, tables)
+            settings_of = {topic.topic_id: topic.settings for topic in known.topics()} if tables else {}
+            transactions, halves = known.transactions(), len(known.halves())
+        needs = needed_entries(self._objects, tables)
+        needed = min((needed for _, needed in needs if needed is not None), default=None)
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
         replay, horizon = self._verified(heads, now_ms, inf if needed is None else needed)
-        floor = self._floor(state, heads, now_ms)
+        floor = self._floor(state, heads, now_ms, transactions)
         if not self._dry_run:
             # An entry that was won by a vacuum which has died, or has not written its marker yet, stays in force.
             self._win(max(horizon, state.horizon), floor)
@@ -155,6 +210,13 @@ class _Round:
         for past in (info for table in tables for info in past_metadata(self._objects, table)):
             garbage.table_metadata.append(past.name)
             garbage.size_bytes += past.size_bytes
+        limits = file_limits(
+            floor, heads, transactions, self._settings, garbage.young, garbage.young_bytes, garbage.intents
+        )
+        if not changes_nothing(self._log, horizon + 1, entry):
+            history = [(table, at, _history_ms(settings_of.get(table.topic_id))) for table, at in needs]
+            verified = self._verified_entries
+            limits[:0] = horizon_limits(entry, horizon, heads, verified, history, self._settings, now_ms)
         if not self._dry_run:
             delete_garbage(self._objects, garbage)
             kept, folders = garbage.kept, garbage.kept_folders
@@ -173,6 +235,7 @@ class _Round:
             temporary_files=len(garbage.temporary_files),
             size_bytes=garbage.size_bytes,
             names=tuple(garbage.names()) if self._dry_run else (),
+            limits=(*limits, *transaction_limits(transactions, halves)),
         )
 
     def _verified(self, heads: Sequence[Head], now_ms: int, needed: float) -> tuple[Replay, int]:
@@ -199,6 +262,7 @@ class _Round:
             if self._is_whole(replay, [head for head in heads if head.entry == entry]):
                 verified.append(entry)
         self._confirm(replay)
+        self._verified_entries = frozenset(verified)
         limit = verified[-2] if len(verified) > 1 else present
         return replay, max(entry for entry in verified if entry <= limit and entry in {present, *candidates})
 
@@ -231,10 +295,12 @@ class _Round:
         check_not_overtaken(self._objects, replay.slots)
         replay.confirmed_entry = replay.entry
 
-    def _floor(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> int:
+    def _floor(
+        self, state: StoreState, heads: Sequence[Head], now_ms: int, transactions: Iterable[TransactionState]
+    ) -> int:
         """Return the newest checkpoint's entry that is older than any upload may take, by the store's clock."""
-        longest_ms = max((transaction.timeout_ms for transaction in self._log.transactions()), default=0)
-        old_ms = now_ms - max(self._settings.segment_age_ms, _FLOOR_PER_TIMEOUT * longest_ms)
+        longest_ms = max((transaction.timeout_ms for transaction in transactions), default=0)
+        old_ms = now_ms - max(self._settings.segment_age_ms, FLOOR_PER_TIMEOUT * longest_ms)
         return max([state.segment_floor, *(head.entry for head in heads if head.modified_ms <= old_ms)])
 
     def _win(self, horizon: int, floor: int) -> None:
@@ -299,3 +365,8 @@ class _Round:
                 "like it: nothing was deleted; restore them from a copy of the store",
             )
         return garbage, placed
+
+
+def _history_ms(settings: Mapping[str, str] | None) -> int:
+    """Return the table.history.ms of a topic; None: of a deleted one."""
+    return int(topic_setting(settings or {}, "table.history.ms"))
