@@ -217,7 +217,8 @@ class Process:
     def connect(self, settings: StoreSettings) -> tuple[str, Log]:
         """An address at which the clients of this process find a log of their own, until the simulation ends."""
         log = self.open_log(settings)
-        uri = f"{self.simulator.shared.uri}-{self.name}-{self.ids.token()}"
+        name = self.name.replace(" ", "-")
+        uri = f"{self.simulator.shared.uri}-{name}-{self.ids.token()}"
         lend_log(uri, log)
         self._uris.append(uri)
         return uri, log
