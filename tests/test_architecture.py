@@ -298,3 +298,30 @@ def test_a_class_has_a_name_of_its_own() -> None:
     again = {name: modules for name, modules in places.items() if len(modules) > 1}
     assert {name: again[name] for name in again.keys() - MIRRORS.keys()} == {}, "say by the name what differs"
     assert again.keys() == MIRRORS.keys()
+
+
+SERVERS = (
+    "sparktxn/admin/",
+    "sparktxn/console/",
+    "sparktxn/exporter/",
+    "sparktxn/gateway/",
+    "sparktxn/tables/catalog/",
+)
+COMPILES = {"compile", "findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"}
+
+
+def test_no_server_compiles_a_pattern_of_a_client() -> None:
+    """Python's `re` backtracks and keeps the interpreter's lock; `values/clientpatterns.py` matches such patterns."""
+    variable = [
+        f"{module}:{node.lineno}"
+        for module, tree in trees().items()
+        if module.startswith(SERVERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "re"
+        and node.func.attr in COMPILES
+        and not isinstance(node.args[0], ast.Constant)
+    ]
+    assert not variable

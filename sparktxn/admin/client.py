@@ -271,8 +271,8 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         """Return the transactional ids that pass every filter that is given, by name.
 
         `states` and `producer_ids` are those that pass. `duration_filter_ms` lets those pass whose last transaction
-        began longer ago. `transactional_id_pattern` is a regular expression for the whole id. A state that does not
-        exist is reported by a warning.
+        began longer ago. `transactional_id_pattern` is a regular expression of RE2 for the whole id. A state that does
+        not exist is reported by a warning.
         """
         named = None if states is None else arguments.items("states", states, str)
         ids = None if producer_ids is None else _producer_ids(producer_ids)

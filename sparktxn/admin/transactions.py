@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
@@ -17,6 +16,7 @@ from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.process.events import log_event
 from sparktxn.values import arguments
+from sparktxn.values.clientpatterns import matching_texts
 from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
 from sparktxn.values.structs import TransactionState as TransactionRecord
 
@@ -122,26 +122,29 @@ def list_transactions(
     pass whose last transaction began longer ago, by this process' clock; below 0 is no filter.
 
     Raises:
-        KafkaException: ``INVALID_REQUEST``: the pattern is no regular expression.
+        KafkaException: ``INVALID_REQUEST``: the pattern is no regular expression of RE2.
     """
     wanted = _known_states(states) if states else None
     ids = frozenset(producer_ids or ())
-    try:
-        pattern = re.compile(transactional_id_pattern or ".*", re.DOTALL)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise refusal(
-            ErrorCode.INVALID_REQUEST, f"{transactional_id_pattern!r} is no regular expression: {error}"
-        ) from None
     now_ms = log.clock.wall_ms()
     found = [
         TransactionListing(record.transactional_id, record.producer_id, _state_of(record))
         for record in log.transactions()
         if (not ids or record.producer_id in ids)
         and (duration_filter_ms < 0 or now_ms - record.start_timestamp_ms > duration_filter_ms)
-        and pattern.fullmatch(record.transactional_id)
     ]
-    kept = (listing for listing in found if wanted is None or listing.state in wanted)
+    kept = [listing for listing in found if wanted is None or listing.state in wanted]
+    if transactional_id_pattern:
+        kept = _matching(transactional_id_pattern, kept)
     return sorted(kept, key=lambda listing: listing.transactional_id)
+
+
+def _matching(pattern: str, listings: list[TransactionListing]) -> list[TransactionListing]:
+    try:
+        names = set(matching_texts(pattern, [listing.transactional_id for listing in listings]))
+    except ValueError as error:
+        raise refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return [listing for listing in listings if listing.transactional_id in names]
 
 
 def _known_states(states: Iterable[TransactionState | str]) -> frozenset[TransactionState]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, ReleasePart
 from sparktxn.gateway.groups.grouprosters import GroupRosters, places_of
 from sparktxn.gateway.groups.members import Member, Members
 from sparktxn.log.log import Log
+from sparktxn.values.clientpatterns import matching_texts
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import MemberState
 
@@ -144,12 +144,12 @@ class ConsumerGroups:
     def _topics(self, topics: Collection[str], pattern: str) -> tuple[str, ...]:
         if not pattern:
             return tuple(sorted(set(topics)))
+        names = [topic.name for topic in self._log.topics()]
         try:
-            compiled = re.compile(pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise CommandRefused(_INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not valid: {error}") from error
-        found = {topic.name for topic in self._log.topics() if compiled.fullmatch(topic.name)}
-        return tuple(sorted(found | set(topics)))
+            found = matching_texts(pattern, names)
+        except ValueError as error:
+            raise CommandRefused(_INVALID_REGULAR_EXPRESSION, str(error)) from error
+        return tuple(sorted({*found, *topics}))
 
     def _answered(self, given: MemberHeartbeat, member: Member) -> HeartbeatAnswer:
         """Return the answer by the newest state, with what the member is to read unless it knows that already.
