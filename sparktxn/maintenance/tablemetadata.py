@@ -164,8 +164,19 @@ class _Iceberg(_Folder):
     """The metadata of an Iceberg table. A version whose predecessor has none, or is elsewhere, has all files anew."""
 
     def write(self, whole: Callable[[], TableVersion], first: int) -> None:
-        """Write manifests, the list of them and the metadata, in this order; then the hint."""
-        for name, data in tableobjects.iceberg_objects(self._log.objects, self._version, whole, first):
-            self._put(name, data)
-        hint = icebergnames.version_hint(self._version.version)
+        """Write manifests, the list of them and the metadata, in this order; then the hint.
+
+        What a publisher of an earlier version of this package has begun is finished as it would have done it.
+        """
+        version = self._version
+        objects = tableobjects.iceberg_objects(self._log.objects, version, whole, first)
+        try:
+            self._put_all(objects)
+        except DamagedObject:
+            self._put_all(tableobjects.iceberg_objects(self._log.objects, version, whole, first, is_earlier=True))
+        hint = icebergnames.version_hint(version.version)
         self._log.objects.put(self._folder + icebergnames.VERSION_HINT, hint)
+
+    def _put_all(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        for name, data in objects:
+            self._put(name, data)

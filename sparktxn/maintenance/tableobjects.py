@@ -223,6 +223,7 @@ def iceberg_objects(
     first: int,
     *,
     keeps_older: bool = True,
+    is_earlier: bool = False,
 ) -> list[tuple[str, bytes]]:
     """Return the objects of a version's Iceberg metadata, by name below the topic's folder; the last completes it.
 
@@ -233,6 +234,7 @@ def iceberg_objects(
         first: the oldest version that can be read.
         keeps_older: whether the first version after a gap has the snapshots from before the gap. Earlier releases have
             left them out.
+        is_earlier: make them as an earlier version of this package did.
 
     Raises:
         ConfigurationError: the packages of Iceberg are not installed.
@@ -252,6 +254,8 @@ def iceberg_objects(
             lambda name: metadata_object(objects, folder + name),
             first=first,
             older=_metadata_at(older, version.location),
+            whole=whole,
+            is_earlier=is_earlier,
         )
     except WRONG_METADATA as error:
         name = folder + icebergnames.metadata_name(number)

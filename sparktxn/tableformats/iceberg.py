@@ -17,7 +17,13 @@ import msgspec
 
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.tableformats.icebergfiles import IcebergFiles
-from sparktxn.tableformats.icebergmanifests import IcebergSnapshot, decode_list, encode_list, manifests
+from sparktxn.tableformats.icebergmanifests import (
+    IcebergSnapshot,
+    decode_list,
+    encode_list,
+    has_statistics,
+    manifests,
+)
 from sparktxn.tableformats.icebergnames import METADATA_FOLDER, VERSION_HINT, metadata_name, snapshot_id, version_hint
 from sparktxn.tableformats.icebergschema import PARTITION_ID, last_column_id, name_mapping, schema_of
 from sparktxn.tableformats.version import TableFile, TableVersion
@@ -77,8 +83,13 @@ def publication(
     *,
     first: int = 0,
     older: Mapping[str, Any] | None = None,
+    whole: Callable[[], TableVersion] | None = None,
+    is_earlier: bool = False,
 ) -> list[tuple[str, bytes]]:
     """Return the objects of a version in the order in which they are put: its metadata is the last one.
+
+    After a version that an earlier version of this package has written all manifests are written anew, so that all
+    files have statistics.
 
     Args:
         version: the version. Without metadata before it, it has all files of the table as added ones.
@@ -87,6 +98,8 @@ def publication(
         first: the oldest version that can be read; snapshots of older ones are left out.
         older: without `previous`, the decoded metadata of an earlier version, whose snapshots can still be read: the
             topic was no Iceberg table in between. The snapshot of this version has none of them as its parent.
+        whole: returns the version as one that has none before it, with the statistics of all files.
+        is_earlier: make it as an earlier version of this package did.
 
     Raises:
         ValueError: `previous` is of another version, a manifest is damaged, or none has a removed file.
@@ -94,6 +107,10 @@ def publication(
     if previous is not None and previous["current-snapshot-id"] != version.version:
         raise ValueError(f"the metadata before version {version.version} is of {previous['current-snapshot-id'] - 1}")
     schema = _schema(version, previous, older)
+    listed = None if previous is None else read(list_name(version.version - 1))
+    again = None
+    if listed is not None and whole is not None and not is_earlier and not has_statistics(listed):
+        again = {file.path: file for file in whole().added}
     snapshot = IcebergSnapshot(
         number=snapshot_id(version.version),
         location=version.location,
@@ -102,8 +119,11 @@ def publication(
         added=version.added,
         removed=version.removed,
         read=read,
+        columns=version.columns,
+        again=again,
+        is_earlier=is_earlier,
     )
-    before = [] if previous is None else decode_list(read(list_name(version.version - 1)))
+    before = [] if listed is None else decode_list(listed)
     found, objects = manifests(snapshot, before)
     parent = None if previous is None else version.version
     objects.append((list_name(version.version), encode_list(snapshot, parent, found)))

@@ -16,7 +16,7 @@ import msgspec
 
 from sparktxn.format.names import PARTITION_COLUMN
 
-__all__ = ["ENTRY", "LIST", "Schema", "decode_file", "encode_file"]
+__all__ = ["EARLIER_ENTRY", "ENTRY", "LIST", "Schema", "decode_file", "encode_file"]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC: Final = b"txnlog table \x00\x00\x01"
@@ -69,8 +69,8 @@ def encode_file(schema: Schema, metadata: Mapping[str, str], records: Sequence[M
     return file.getvalue()
 
 
-def decode_file(schema: Schema, data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return the metadata and the records of a file that `encode_file` has written.
+def decode_file(schema: Schema, data: bytes, *earlier: Schema) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Return the metadata and the records of a file that `encode_file` has written with the schema, or an earlier one.
 
     Raises:
         ValueError: it is damaged, or has another schema.
@@ -78,10 +78,12 @@ def decode_file(schema: Schema, data: bytes) -> tuple[dict[str, str], list[dict[
     file = BytesIO(data)
     try:
         header: Any = fastavro.schemaless_reader(file, _HEADER, None)
-        if header["magic"] != _MAGIC or header["meta"].get("avro.schema") != schema.text:
+        text = header["meta"].get("avro.schema")
+        found = next((each for each in (schema, *earlier) if each.text == text), None)
+        if header["magic"] != _MAGIC or found is None:
             raise ValueError("it is no Avro file, or one of another schema")
         metadata = {name: text.decode() for name, text in header["meta"].items()}
-        return metadata, _records(schema, file) if file.tell() < len(data) else []
+        return metadata, _records(found, file) if file.tell() < len(data) else []
     except (EOFError, IndexError, OverflowError, struct.error) as error:
         raise ValueError(f"it cannot be decoded: {error!r}") from error
 
@@ -114,31 +116,41 @@ def _map(number: int, name: str, key: int, value: int, value_type: str) -> dict[
     return _field(number, name, {"type": "array", "logicalType": "map", "items": item}, optional=True)
 
 
-_DATA_FILE: Final = _record(
-    "r2",
+_DATA_FILE: Final = (
     _field(134, "content", "int"),
     _field(100, "file_path", "string"),
     _field(101, "file_format", "string"),
     _field(102, "partition", _record("r102", _field(1000, PARTITION_COLUMN, "int", optional=True))),
     _field(103, "record_count", "long"),
     _field(104, "file_size_in_bytes", "long"),
+)
+_COLUMN_SIZES: Final = _map(108, "column_sizes", 117, 118, "long")
+_METRICS: Final = (
     _map(109, "value_counts", 119, 120, "long"),
     _map(110, "null_value_counts", 121, 122, "long"),
     _map(125, "lower_bounds", 126, 127, "bytes"),
     _map(128, "upper_bounds", 129, 130, "bytes"),
 )
 
-ENTRY: Final = Schema(
-    _record(
-        "manifest_entry",
-        _field(0, "status", "int"),
-        _field(1, "snapshot_id", "long", optional=True),
-        _field(3, "sequence_number", "long", optional=True),
-        _field(4, "file_sequence_number", "long", optional=True),
-        _field(2, "data_file", _DATA_FILE),
+
+def _entry(*data_file: dict[str, Any]) -> Schema:
+    return Schema(
+        _record(
+            "manifest_entry",
+            _field(0, "status", "int"),
+            _field(1, "snapshot_id", "long", optional=True),
+            _field(3, "sequence_number", "long", optional=True),
+            _field(4, "file_sequence_number", "long", optional=True),
+            _field(2, "data_file", _record("r2", *data_file)),
+        )
     )
-)
+
+
+ENTRY: Final = _entry(*_DATA_FILE, _COLUMN_SIZES, *_METRICS)
 """A file of a manifest, without the fields that Iceberg lets a writer leave out and that would say nothing."""
+
+EARLIER_ENTRY: Final = _entry(*_DATA_FILE, *_METRICS)
+"""A file as earlier versions of this package wrote it."""
 
 _SUMMARY: Final = _record(
     "r508",

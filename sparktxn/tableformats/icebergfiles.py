@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparktxn.tableformats.icebergavro import ENTRY, decode_file
+from sparktxn.tableformats.icebergavro import EARLIER_ENTRY, ENTRY, decode_file
 from sparktxn.tableformats.icebergmanifests import Entry, decode_list, is_live
 
 __all__ = ["IcebergFiles"]
@@ -53,7 +53,7 @@ class IcebergFiles:
             data = self._read(name)
             if len(data) != size_bytes:
                 raise ValueError(f"{name} has {len(data)} bytes, and not the {size_bytes} of the list")
-            _, entries = decode_file(ENTRY, data)
+            _, entries = decode_file(ENTRY, data, EARLIER_ENTRY)
             described = (entry["data_file"] for entry in entries if is_live(entry))
             self._manifests[name] = {self._below(file["file_path"]): file for file in described}
         return self._manifests[name]

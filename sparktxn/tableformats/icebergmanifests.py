@@ -14,10 +14,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from sparktxn.format.fieldnumbers import OFFSET_ID
 from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.tableformats.icebergavro import ENTRY, LIST, decode_file, encode_file
-from sparktxn.tableformats.icebergschema import OFFSET_ID, TIMESTAMP_ID
+from sparktxn.tableformats.icebergavro import EARLIER_ENTRY, ENTRY, LIST, decode_file, encode_file
+from sparktxn.tableformats.icebergmetrics import earlier_metrics, metrics
 from sparktxn.tableformats.version import TableFile
+from sparktxn.values.fieldtypes import Columns
 
 __all__ = [
     "FULL_FILES",
@@ -27,6 +29,7 @@ __all__ = [
     "Manifest",
     "decode_list",
     "encode_list",
+    "has_statistics",
     "is_live",
 ]
 __all__ += ["manifests"]
@@ -42,7 +45,9 @@ _ADDED: Final = 1
 _DELETED: Final = 2
 
 _RANGES: Final = "txnlog.offset-ranges"
-_INT64_MAX: Final = 2**63 - 1
+
+_STATISTICS: Final = "txnlog.statistics"
+"""What a list says if all its manifests have statistics of all columns: earlier versions of this package wrote none."""
 
 Entry = dict[str, Any]
 """A file in a manifest, as `ENTRY` has it."""
@@ -71,6 +76,9 @@ class IcebergSnapshot(Struct, frozen=True, kw_only=True):
 
     `number` is its id and its sequence number. `header` is what each manifest says of the table. `prefix` begins the
     names of its manifests below the topic's folder, whose address is `location`. `read` reads objects by such names.
+
+    `columns` are those of the topic. `again` are files of the snapshot before whose statistics are new, by path; unless
+    it is None, all manifests are written anew. `is_earlier` has it made as earlier versions of this package did.
     """
 
     number: int
@@ -80,6 +88,9 @@ class IcebergSnapshot(Struct, frozen=True, kw_only=True):
     added: Sequence[TableFile]
     removed: Sequence[TableFile]
     read: Callable[[str], bytes]
+    columns: Columns | None = None
+    again: Mapping[str, TableFile] | None = None
+    is_earlier: bool = False
 
 
 def decode_list(data: bytes) -> list[Manifest]:
@@ -97,6 +108,16 @@ def decode_list(data: bytes) -> list[Manifest]:
     return [Manifest(listed, {part: (low, high) for part, low, high in each}) for listed, each in pairs]
 
 
+def has_statistics(data: bytes) -> bool:
+    """Return whether the manifests of a list have the statistics of all columns, or an earlier version has written it.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    metadata, _ = decode_file(LIST, data)
+    return _STATISTICS in metadata
+
+
 def encode_list(snapshot: IcebergSnapshot, parent: int | None, found: Iterable[Manifest]) -> bytes:
     """Return the list of a snapshot's manifests; `parent` is the id of the snapshot before."""
     found = list(found)
@@ -108,6 +129,8 @@ def encode_list(snapshot: IcebergSnapshot, parent: int | None, found: Iterable[M
         "format-version": "2",
         _RANGES: msgspec.json.encode(ranges).decode(),
     }
+    if not snapshot.is_earlier:
+        header[_STATISTICS] = "footers"
     return encode_file(LIST, header, [each.listed for each in found])
 
 
@@ -119,6 +142,8 @@ def manifests(snapshot: IcebergSnapshot, before: Iterable[Manifest]) -> tuple[li
     """
     live = [each for each in before if each.file_count]
     changed = _with_removed(snapshot, live)
+    if snapshot.again is not None:
+        changed = {each.listed["manifest_path"]: _entries(snapshot, each) for each in live}
     merged = {
         each.listed["manifest_path"]: _entries(snapshot, each)
         for each in _to_merge(each for each in live if each.listed["manifest_path"] not in changed)
@@ -130,7 +155,7 @@ def manifests(snapshot: IcebergSnapshot, before: Iterable[Manifest]) -> tuple[li
     new: list[tuple[str, bytes]] = []
     for entries in chain(*map(_chunks, (*carried, added))):
         name = f"{snapshot.prefix}-{len(new)}.avro"
-        data = encode_file(ENTRY, snapshot.header, entries)
+        data = encode_file(EARLIER_ENTRY if snapshot.is_earlier else ENTRY, snapshot.header, entries)
         kept.append(_manifest(name, len(data), entries, snapshot))
         new.append((name, data))
     return kept, new
@@ -181,7 +206,7 @@ def _entries(snapshot: IcebergSnapshot, manifest: Manifest) -> list[Entry]:
     data = snapshot.read(name)
     if len(data) != manifest.listed["manifest_length"]:
         raise ValueError(f"{name} has {len(data)} bytes, and not the {manifest.listed['manifest_length']} of the list")
-    _, entries = decode_file(ENTRY, data)
+    _, entries = decode_file(ENTRY, data, EARLIER_ENTRY)
     return [entry for entry in entries if is_live(entry)]
 
 
@@ -201,8 +226,15 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 def _carried(entry: Entry, snapshot: IcebergSnapshot, gone: set[str]) -> Entry:
     """Return an entry of the parent as the snapshot has it. It keeps its sequence numbers."""
-    if entry["data_file"]["file_path"] in gone:
+    path = entry["data_file"]["file_path"]
+    if not snapshot.is_earlier:
+        # pyiceberg asks for sizes of columns, which earlier versions did not write.
+        entry = entry | {"data_file": {"column_sizes": [], **entry["data_file"]}}
+    if path in gone:
         return entry | {"status": _DELETED, "snapshot_id": snapshot.number}
+    again = (snapshot.again or {}).get(path.removeprefix(f"{snapshot.location}/"))
+    if again is not None:
+        entry = entry | {"data_file": _data_file(again, snapshot)}
     return entry | {"status": _EXISTING}
 
 
@@ -213,36 +245,21 @@ def _added_entry(file: TableFile, snapshot: IcebergSnapshot) -> Entry:
         "snapshot_id": number,
         "sequence_number": number,
         "file_sequence_number": number,
-        "data_file": _data_file(file, snapshot.location),
+        "data_file": _data_file(file, snapshot),
     }
 
 
-def _data_file(file: TableFile, location: str) -> dict[str, Any]:
-    counted = (TIMESTAMP_ID, OFFSET_ID)
-    lower = _bounds(file.timestamp_min_ms, file.offset_min)
-    upper = _bounds(file.timestamp_max_ms, file.offset_max)
+def _data_file(file: TableFile, snapshot: IcebergSnapshot) -> dict[str, Any]:
+    described = earlier_metrics(file) if snapshot.is_earlier else metrics(file, snapshot.columns)
     return {
         "content": 0,
-        "file_path": f"{location}/{file.path}",
+        "file_path": f"{snapshot.location}/{file.path}",
         "file_format": "PARQUET",
         "partition": {PARTITION_COLUMN: file.partition},
         "record_count": file.record_count,
         "file_size_in_bytes": file.size_bytes,
-        "value_counts": [{"key": number, "value": file.record_count} for number in counted],
-        "null_value_counts": [{"key": number, "value": 0} for number in counted],
-        "lower_bounds": lower,
-        "upper_bounds": upper,
+        **described,
     }
-
-
-def _bounds(timestamp_ms: int, offset: int) -> list[dict[str, Any]]:
-    """Return a bound of each column that has one; none of timestamps whose microseconds Iceberg cannot hold."""
-    bounds = {TIMESTAMP_ID: timestamp_ms * 1000, OFFSET_ID: offset}
-    return [
-        {"key": number, "value": value.to_bytes(8, "little", signed=True)}
-        for number, value in bounds.items()
-        if -_INT64_MAX <= value <= _INT64_MAX
-    ]
 
 
 def _manifest(name: str, size: int, entries: Sequence[Entry], snapshot: IcebergSnapshot) -> Manifest:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
-from sparktxn import Producer, Store
-from sparktxn.maintenance import list_tables, publish_tables, verify
+from sparktxn import Producer, Store, TopicPartition
+from sparktxn.admin.records import delete_records
+from sparktxn.maintenance import list_tables, publish_tables, tableobjects, verify
 from sparktxn.tableformats import delta
 
 PROPERTY = "delta.dataSkippingStatsColumns"
@@ -26,7 +30,7 @@ class Rides:
 
     def __init__(self, address: str, store: Store) -> None:
         self._address, self.store = address, store
-        store.create_topic("rides", 1, schema=COLUMNS, settings={"table.formats": "delta"})
+        store.create_topic("rides", 1, schema=COLUMNS, settings={"table.formats": "delta,iceberg"})
 
     def publish(self, rows: list[dict[str, Any]], schema: pa.Schema = COLUMNS) -> None:
         with Producer({"bootstrap.servers": self._address}) as producer:
@@ -38,6 +42,8 @@ class Rides:
         """Publish as a version of this package did that had bounds of two columns."""
         with monkeypatch.context() as earlier:
             earlier.setattr(delta, "commit", lambda version, *_: delta.earlier_commit(version))
+            made = partial(tableobjects.iceberg_objects, is_earlier=True)
+            earlier.setattr(tableobjects, "iceberg_objects", made)
             self.publish(rows)
 
     def problems(self) -> list[str]:
@@ -61,6 +67,16 @@ class Rides:
 
     def nulls(self, column: str) -> int:
         found: int = DeltaTable(self.location).to_pyarrow_dataset().to_table(filter=pc.field(column).is_null()).num_rows
+        return found
+
+    def iceberg(self) -> StaticTable:
+        (table,) = list_tables(self.store, ["rides"])
+        assert table.version is not None
+        return StaticTable.from_metadata(f"{table.location}/metadata/v{table.version + 1}.metadata.json")
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Every entry of the newest snapshot, as pyiceberg shows it: with the bounds of each column."""
+        found: list[dict[str, Any]] = self.iceberg().inspect.entries().to_pylist()
         return found
 
     def bounded(self, version: int | None = None) -> list[str]:
@@ -128,6 +144,10 @@ def test_versions_of_earlier_writers_stay_and_the_next_one_describes_all_files(
     assert [next(iter(action)) for action in rides.commit(2)] == ["commitInfo", "metaData", "add", "add", "add"]
     assert rides.found("id", 2) == [4, 4, 4]
     assert rides.nulls("zone") == 2
+    shown = [each["readable_metrics"]["id"] for each in rides.entries()]
+    assert sorted((each["lower_bound"], each["upper_bound"]) for each in shown) == [(1, 3), (9, 9), (10, 10)]
+    assert all(each["column_size"] > 0 for each in shown)
+    assert sorted(each["data_file"]["value_counts"][0][1] for each in rides.entries()) == [1, 1, 3]
     # One that publishes alongside describes its files as before, until the next version.
     rides.publish_as_earlier(monkeypatch, [{"id": 11}])
     assert rides.problems() == []
@@ -140,8 +160,40 @@ def test_a_version_that_an_earlier_writer_has_left_half_written_is_finished(
 ) -> None:
     rides.publish_as_earlier(monkeypatch, ROWS)
     before = rides.commit(0)
+    metadata = rides.iceberg().metadata
     with monkeypatch.context() as unfinished:
         unfinished.setattr("sparktxn.maintenance.publishing.publish.is_written", lambda *_: False)
         rides.publish([{"id": 9}])
     assert rides.commit(0) == before
+    assert rides.iceberg().metadata.snapshots[0] == metadata.snapshots[0]
     assert rides.found("id", 2) == [3, 3, 3]
+
+
+def test_iceberg_metadata_that_an_earlier_writer_has_begun_is_finished(
+    rides: Rides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rides.publish_as_earlier(monkeypatch, ROWS)
+    metadata = rides.location.removeprefix("file://") + "/metadata/v1.metadata.json"
+    with open(metadata, "rb") as file:
+        data = file.read()
+    os.unlink(metadata)
+    rides.publish([{"id": 9}])
+    with open(metadata, "rb") as file:
+        assert file.read() == data
+    assert rides.iceberg().scan(row_filter="id >= 2").to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("name", ["files", "partitions", "manifests", "snapshots", "history", "refs", "entries"])
+def test_pyiceberg_shows_the_metadata_of_a_table_that_has_lost_and_got_files(
+    rides: Rides, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    rides.publish_as_earlier(monkeypatch, ROWS)
+    for number in range(9):
+        rides.publish([{"id": number, "zone": "x" * number, "fare": math.nan}])
+    delete_records(rides.store.log, TopicPartition("rides", 0, 5))
+    rides.publish([{"id": 99}])
+    # Manifests that the earlier writer has made stay as they are.
+    for snapshot in (None, 2, 5):
+        inspect = getattr(rides.iceberg().inspect, name)
+        takes_snapshot = name in ("files", "partitions", "entries")
+        assert (inspect(snapshot_id=snapshot) if takes_snapshot and snapshot else inspect()).num_rows > 0

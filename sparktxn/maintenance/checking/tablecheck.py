@@ -34,6 +34,7 @@ __all__ = ["WRITE_ANEW", "TableReplay", "table_problems"]
 _ATTEMPTS: Final = 3
 WRITE_ANEW: Final = "txnlog verify --repair --apply writes the versions of this format anew, from the log"
 """What repairs metadata: all versions that can be read are written again."""
+_METRICS: Final = {"column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds"}
 
 _Files = Mapping[str, tuple[int, Any]]
 """Files by path below the topic's folder: their sizes in bytes, and how the format describes them."""
@@ -429,10 +430,17 @@ def _described(files: Mapping[str, dict[str, Any]]) -> _Files:
 
 
 def _iceberg_files(whole: TableVersion) -> Mapping[str, Sequence[tuple[int, Any]]]:
-    objects = dict(iceberg().publication(whole, None, dict[str, bytes]().__getitem__))
-    metadata = msgspec.json.decode(objects[icebergnames.metadata_name(whole.version)])
-    files = _described(iceberg().IcebergFiles(metadata, objects.__getitem__).files(whole.version))
-    return {path: (each,) for path, each in files.items()}
+    forms = [
+        iceberg().publication(whole, None, dict[str, bytes]().__getitem__, is_earlier=is_earlier)
+        for is_earlier in (False, True)
+    ]
+    return _alternatives(whole, forms, _iceberg_added)
+
+
+def _iceberg_added(publication: Sequence[tuple[str, bytes]]) -> _Files:
+    objects = dict(publication)
+    files = iceberg().IcebergFiles(msgspec.json.decode(publication[-1][1]), objects.__getitem__)
+    return _described(files.files(files.versions[-1]))
 
 
 def _iceberg_objects(check: _FormatCheck) -> _Canonical:
@@ -444,17 +452,27 @@ def _iceberg_objects(check: _FormatCheck) -> _Canonical:
         _Broken: the metadata of the version before says something else than it must.
     """
     version = check.newest.version
-    if version == check.first > 0:
+    version = check.newest.version
+    if not check.is_described or version == check.first > 0:
         return []
+    forms: list[dict[str, bool]] = [{}, {"is_earlier": True}]
+    if version - 1 not in check.versions.versions:
+        # Of a release that began anew after a gap.
+        forms.append({"is_earlier": True, "keeps_older": False})
     try:
-        made = iceberg_objects(check.objects, check.newest, lambda: check.whole, check.first)
-        if version - 1 not in check.versions.versions and made[-1][1] != check.read(made[-1][0]):
-            # Of a release that began anew after a gap.
-            made = iceberg_objects(check.objects, check.newest, lambda: check.whole, check.first, keeps_older=False)
+        made = [
+            iceberg_objects(check.objects, check.newest, lambda: check.whole, check.first, **form) for form in forms
+        ]
     except DamagedObject as damaged:
         raise _Broken(icebergnames.metadata_name(version - 1), damaged.reason) from damaged
-    return [(name, (data,)) for name, data in made]
+    # The list and the metadata are the last ones.
+    found = next((each for each in made if all(check.read(name) == data for name, data in each[-2:])), made[0])
+    return [(name, (data,)) for name, data in found]
+
+
+def _without_metrics(file: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in file.items() if name not in _METRICS}
 
 
 _DELTA: Final = _Format(_delta_versions, _delta_objects, _delta_files, _without_statistics)
-_ICEBERG: Final = _Format(_iceberg_versions, _iceberg_objects, _iceberg_files, lambda file: file)
+_ICEBERG: Final = _Format(_iceberg_versions, _iceberg_objects, _iceberg_files, _without_metrics)

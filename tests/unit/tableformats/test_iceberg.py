@@ -12,10 +12,12 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.tableformats import iceberg, icebergnames
+from sparktxn.tableformats.columnstatistics import ColumnStatistics
 from sparktxn.tableformats.icebergavro import ENTRY, decode_file
 from sparktxn.tableformats.icebergmanifests import FULL_FILES, MERGED_MANIFESTS, decode_list
 from sparktxn.tableformats.icebergschema import ambiguous_name, last_column_id, name_mapping, schema_of
@@ -31,18 +33,29 @@ NESTED: Columns = (
 )
 EXISTING, ADDED, DELETED = range(3)
 
-GOLDEN_FIRST = [
+EARLIER_FIRST = [
     ("metadata/00000000000000000009-0.avro", "09b0c69f770265f2"),
     ("metadata/snap-1.avro", "5b08fcb3c75f8aab"),
     ("metadata/v1.metadata.json", "88445cd62853aa65"),
 ]
-GOLDEN_SECOND = [
+EARLIER_SECOND = [
     ("metadata/00000000000000000019-0.avro", "a69ed4bd5a5644fb"),
     ("metadata/00000000000000000019-1.avro", "457851e84dbe64d1"),
     ("metadata/snap-2.avro", "b94905e19c0a9f6f"),
     ("metadata/v2.metadata.json", "a191f1d480ecf1fd"),
 ]
-"""Digests of the objects of two versions."""
+"""Digests of the objects of two versions, as version 0.1.0 wrote them, and as they are now."""
+GOLDEN_FIRST = [
+    ("metadata/00000000000000000009-0.avro", "b49764daccd217b4"),
+    ("metadata/snap-1.avro", "f8044024ce49b3a5"),
+    ("metadata/v1.metadata.json", "88445cd62853aa65"),
+]
+GOLDEN_SECOND = [
+    ("metadata/00000000000000000019-0.avro", "561b5ac4ff89a4e7"),
+    ("metadata/00000000000000000019-1.avro", "3dc94312728aefeb"),
+    ("metadata/snap-2.avro", "871454c78b45e9a6"),
+    ("metadata/v2.metadata.json", "a191f1d480ecf1fd"),
+]
 
 
 def _file(number: int = 0, partition: int = 0, **changes: Any) -> TableFile:
@@ -63,8 +76,9 @@ def _file(number: int = 0, partition: int = 0, **changes: Any) -> TableFile:
 class Table:
     """The metadata of a table's versions, and which objects were read for the newest one."""
 
-    def __init__(self, columns: Columns | None = None) -> None:
+    def __init__(self, columns: Columns | None = None, *, is_earlier: bool = False) -> None:
         self.columns = columns
+        self._is_earlier = is_earlier
         self.objects: dict[str, bytes] = {}
         self.version = -1
         self.reads: list[str] = []
@@ -91,7 +105,8 @@ class Table:
         number = self.version + 1
         version = _version(number, columns=self.columns, added=added, removed=tuple(removed), **changes)
         self.reads.clear()
-        found = iceberg.publication(version, self.metadata if number else None, self._read, first=first)
+        before = self.metadata if number else None
+        found = iceberg.publication(version, before, self._read, first=first, is_earlier=self._is_earlier)
         assert not {name for name, _ in found} & self.objects.keys()
         self.objects |= dict(found)
         self.version = number
@@ -148,11 +163,16 @@ def _digests(objects: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
 
 def test_the_bytes_of_a_version_never_change():
     """Processes of different releases write the metadata of one version."""
-    table = Table(NESTED)
+    table = Table(NESTED, is_earlier=True)
     first = table.publish(_file(0), _file(0, partition=1))
     second = table.publish(_file(1), removed=[_file(0)])
-    assert _digests(first) == GOLDEN_FIRST
-    assert _digests(second) == GOLDEN_SECOND
+    assert _digests(first) == EARLIER_FIRST
+    assert _digests(second) == EARLIER_SECOND
+    table = Table(NESTED)
+    offset = ColumnStatistics(("_offset",), pa.int64(), 10, 0, 0, 12, 80)
+    file = _file(0, statistics=(ColumnStatistics(("a",), pa.int8(), 10, 1, -3, 5, 40), offset))
+    assert _digests(table.publish(file, _file(0, partition=1))) == GOLDEN_FIRST
+    assert _digests(table.publish(_file(1), removed=[_file(0)])) == GOLDEN_SECOND
 
 
 def test_the_hint_is_the_number_in_the_name_of_the_metadata():
@@ -229,6 +249,7 @@ def test_a_manifest_is_avro_with_what_iceberg_asks_for_in_its_header():
             "partition": {"kafka_partition": 258},
             "record_count": 10,
             "file_size_in_bytes": 5003,
+            "column_sizes": [],
             "value_counts": [{"key": 1, "value": 10}, {"key": 2, "value": 10}],
             "null_value_counts": [{"key": 1, "value": 0}, {"key": 2, "value": 0}],
             "lower_bounds": [{"key": 1, "value": ms[0]}, {"key": 2, "value": b"\xb8\x0b\0\0\0\0\0\0"}],
@@ -243,7 +264,10 @@ def test_a_list_says_what_each_manifest_has():
     reader = fastavro.reader(BytesIO(data))
     header = {name: text for name, text in reader.metadata.items() if not name.startswith("avro.")}
     ids = {"snapshot-id": "1", "parent-snapshot-id": "null", "sequence-number": "1", "format-version": "2"}
-    assert header == ids | {"txnlog.offset-ranges": "[[[7,3000,3012],[258,0,12]]]"}
+    assert header == ids | {
+        "txnlog.offset-ranges": "[[[7,3000,3012],[258,0,12]]]",
+        "txnlog.statistics": "footers",
+    }
     bounds = {"lower_bound": b"\7\0\0\0", "upper_bound": b"\2\1\0\0"}
     assert list(reader) == [
         {
