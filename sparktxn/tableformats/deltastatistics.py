@@ -7,7 +7,7 @@ missing it takes all columns for named. So the property names exactly those of w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -29,7 +29,7 @@ BOUNDED: Final = "delta.dataSkippingStatsColumns"
 """The property of a table that names the columns with bounds."""
 
 _COLUMNS_MAX: Final = 200
-"""So many columns and fields have bounds, the first ones: each commit has them for each of its files."""
+"""So many columns have bounds, the first ones: each commit has them for each of its files."""
 
 _TEXT_MAX: Final = 32
 """So many characters of a text are kept, as Spark does it."""
@@ -52,7 +52,7 @@ class _Statistics(Struct, frozen=True, rename="camel"):
     num_records: int
     min_values: dict[str, Any]
     max_values: dict[str, Any]
-    null_count: dict[str, Any]
+    null_count: dict[str, int]
     tight_bounds: bool
 
 
@@ -72,11 +72,11 @@ def bounded_columns(files: Iterable[TableFile], columns: Columns | None) -> list
 
     They are written as the property has them, in the order of the table.
     """
-    found = dict(_bounded_leaves(columns))
+    found = dict(_columns_with_bounds(columns))
     for file in files:
         described = _Described(file, columns)
-        found = {names: data_type for names, data_type in found.items() if described.is_bounded(names, data_type)}
-    return [".".join(map(_quoted, names)) for names in found]
+        found = {name: data_type for name, data_type in found.items() if described.is_bounded(name, data_type)}
+    return [_quoted(name) for name in found]
 
 
 def statistics_text(file: TableFile, columns: Columns | None) -> str:
@@ -84,12 +84,12 @@ def statistics_text(file: TableFile, columns: Columns | None) -> str:
     described = _Described(file, columns)
     statistics = _Statistics(file.record_count, {}, {}, {}, tight_bounds=True)
     is_exact = True
-    for names, data_type in _bounded_leaves(columns):
-        if (null_count := described.null_count(names)) is not None:
-            _put(statistics.null_count, names, null_count)
-        if (bounds := described.bounds(names, data_type)) is not None:
-            _put(statistics.min_values, names, bounds.low)
-            _put(statistics.max_values, names, bounds.high)
+    for name, data_type in _columns_with_bounds(columns):
+        if (null_count := described.null_count(name)) is not None:
+            statistics.null_count[name] = null_count
+        if (bounds := described.bounds(name, data_type)) is not None:
+            statistics.min_values[name] = bounds.low
+            statistics.max_values[name] = bounds.high
             is_exact = is_exact and bounds.is_exact
     return _encoder.encode(msgspec.structs.replace(statistics, tight_bounds=is_exact)).decode()
 
@@ -110,13 +110,16 @@ def _own_columns(columns: Columns | None) -> tuple[str, str]:
     return offset_column(stored), TIMESTAMP_COLUMN if TIMESTAMP_COLUMN in stored.names else "timestamp"
 
 
-def _bounded_leaves(columns: Columns | None) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """Yield the columns and fields of structs whose values Delta has bounds of: the table's own, then the first."""
+def _columns_with_bounds(columns: Columns | None) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the columns whose values Delta has bounds of: the table's own, then the first ones.
+
+    Fields of structs are left out: Polars 2.1 reads no table in which only some fields of a struct have bounds.
+    """
     *declared, timestamp, offset, _ = table_schema(columns)
     found = (
-        (leaf.names, leaf.type)
+        (leaf.names[0], leaf.type)
         for leaf in leaves(pa.schema([offset, timestamp, *declared]))
-        if leaf.names is not None and _bounds_of(leaf.type) is not None
+        if leaf.names is not None and len(leaf.names) == 1 and _bounds_of(leaf.type) is not None
     )
     yield from islice(found, _COLUMNS_MAX)
 
@@ -129,36 +132,30 @@ class _Described:
         self._known = {each.names: each for each in file.statistics or ()}
         self._offset, _ = _own_columns(columns)
 
-    def null_count(self, names: tuple[str, ...]) -> int | None:
+    def null_count(self, name: str) -> int | None:
         """Return how many rows have null; a column that the file does not have is null in all of them."""
-        if names == (self._offset,):
+        if name == self._offset:
             return 0
         if self._file.statistics is None:
             return None
-        column = self._known.get(names)
+        column = self._known.get((name,))
         return self._file.record_count if column is None else column.null_count
 
-    def bounds(self, names: tuple[str, ...], data_type: pa.DataType) -> _Bounds | None:
+    def bounds(self, name: str, data_type: pa.DataType) -> _Bounds | None:
         """Return the bounds of a column; None if there are none, or Delta cannot write them."""
-        if names == (self._offset,):
+        if name == self._offset:
             return _Bounds(self._file.offset_min, self._file.offset_max)
-        column = self._known.get(names)
+        column = self._known.get((name,))
         if column is None or column.low is None or column.high is None or column.type != data_type:
             return None
         make = _bounds_of(data_type)
         return None if make is None else make(column.low, column.high, data_type)
 
-    def is_bounded(self, names: tuple[str, ...], data_type: pa.DataType) -> bool:
+    def is_bounded(self, name: str, data_type: pa.DataType) -> bool:
         """Return whether a reader may take it that the file has bounds of a column, or nothing but nulls."""
-        return self.null_count(names) == self._file.record_count or (
-            self.null_count(names) is not None and self.bounds(names, data_type) is not None
+        return self.null_count(name) == self._file.record_count or (
+            self.null_count(name) is not None and self.bounds(name, data_type) is not None
         )
-
-
-def _put(tree: dict[str, Any], names: Sequence[str], value: Any) -> None:
-    for name in names[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[names[-1]] = value
 
 
 def _quoted(name: str) -> str:

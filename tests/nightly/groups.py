@@ -72,6 +72,7 @@ _ENGINES: Final = tuple(
     f"tests/interop/test_{name}.py"
     for name in (
         "published_tables",
+        "table_conditions",
         "iceberg_readers",
         "iceberg_catalog",
         "spark_delta",

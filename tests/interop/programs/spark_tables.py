@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
+from base64 import b64decode
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tests.interop.programs.requests_loop import serve
+from tests.tableways import differences, spark_way
 
 CONFIGURATION = {
     "delta": {
@@ -72,9 +75,22 @@ def java(spark: SparkSession, request: dict) -> None:
     exec(request["code"], {"spark": spark, "jvm": spark._jvm, "jspark": spark._jsparkSession})
 
 
+def conditions(spark: SparkSession, request: dict) -> list:
+    """Read a random topic's table by each of its conditions; the answer has what differs, and how many were asked."""
+    ways = {f"spark {request['format']}": partial(spark_way, spark, request["format"])}
+    return list(differences(pickle.loads(b64decode(request["table"])), ways))
+
+
 def answers() -> dict:
     spark = started(sys.argv[1], sys.argv[2:])
-    found = {"delta": by_delta, "iceberg": by_iceberg, "sql": statement, "append": append, "java": java}
+    found = {
+        "conditions": conditions,
+        "delta": by_delta,
+        "iceberg": by_iceberg,
+        "sql": statement,
+        "append": append,
+        "java": java,
+    }
     return {name: partial(answer, spark) for name, answer in found.items()}
 
 
