@@ -77,7 +77,7 @@ class DefaultSource(DataSource):
         from pyspark_txnlog.reading.streams import make_stream_reader
 
         given = options_of_table(self.options, schema, READ_STREAM)
-        return make_stream_reader(given, schema, parallelism=self._parallelism)
+        return make_stream_reader(given, schema, self._pinned, parallelism=self._parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer of one transaction."""

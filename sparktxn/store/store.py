@@ -35,13 +35,14 @@ from sparktxn.process.dropped import give_back_later
 from sparktxn.process.fork import ForkGuard, NoCopies
 from sparktxn.scan.commitorder import checked_commits, plan_commits
 from sparktxn.scan.committingentry import committing_entry
-from sparktxn.scan.content import checked_asked, checked_order, plan_view
+from sparktxn.scan.content import Asked, checked_asked, checked_order, plan_view
 from sparktxn.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.storedfiles import CommittedFile, committed_files, have_cut_parts
 from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.scan.transactioncolumns import with_metadata
+from sparktxn.scan.viewcolumns import with_columns
 from sparktxn.stage.batchcommits import (
     BatchCommits,
     CommitResult,
@@ -236,6 +237,21 @@ class Store(NoCopies):
             )
         return view
 
+    @in_time("timeout_s", _clock_of)
+    def with_columns(
+        self, view: ReadView, columns: Sequence[str] | None = None, *, timeout_s: float | None = None
+    ) -> ReadView:
+        """Return `view` with those of `columns` that its topics have gained since, or others of them have: null there.
+
+        All methods that plan a read do it with the columns that they are given. None means all that they have gained.
+        """
+        self._check()
+        names = None if columns is None else arguments.identifiers("columns", columns)
+        return with_columns(arguments.instance("view", view, ReadView), names, self.log)
+
+    def _asked(self, view: ReadView, asked: Asked) -> ReadView:
+        return view if asked["columns"] is None else with_columns(view, asked["columns"], self.log)
+
     def ranges(
         self, view: ReadView, *, isolation: Isolation = "read_committed"
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
@@ -269,6 +285,7 @@ class Store(NoCopies):
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, ISOLATIONS)
         asked = checked_asked(columns, rows_per_task, by_segment)
+        view = self._asked(view, asked)
         ranges = checked_ranges(view, ranges)
         # The address as resolved here: a relative path may mean another folder where a task runs.
         objects = self.log.objects
@@ -308,6 +325,7 @@ class Store(NoCopies):
         arguments.instance("view", view, ReadView)
         order = checked_order(order, isolation)
         asked = checked_asked(columns, rows_per_task, by_segment)
+        view = self._asked(view, asked)
         tasks = plan_view(self.log.objects, view, bounds, order=order, isolation=isolation, **asked)
         return with_metadata(view, tasks, self.log)
 
@@ -388,6 +406,7 @@ class Store(NoCopies):
         self._check()
         commits = checked_commits(view, after_entry, to_entry, bounds)
         asked = checked_asked(columns, rows_per_task, by_segment)
+        view = self._asked(view, asked)
         tasks = plan_commits(self.log.objects, view, commits, **asked)
         return with_metadata(view, tasks, self.log)
 

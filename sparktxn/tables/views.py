@@ -22,6 +22,7 @@ from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.conditiontext import Literal, conditions_of
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask
+from sparktxn.scan.viewcolumns import one_layout
 from sparktxn.store import Store, read_task
 from sparktxn.tables.ground import AsOf, imported, moment_of, opened, pandas_frame
 from sparktxn.values import arguments
@@ -58,8 +59,10 @@ def read_arrow(
 
     Args:
         uri: the store's address, or an open store.
-        topics: a topic's name, or several of topics with the same columns.
-        columns: names of columns, in the order that is wanted; None: all but those of the record's transaction.
+        topics: a topic's name, or several that begin with the same columns. What some of them have gained since is
+            null in the others.
+        columns: names of columns, in the order that is wanted; None: all but those of the record's transaction. A
+            column that a topic has gained after the view is null there.
         where: tuples of a column, an operator of `sparktxn.scan.conditions` and a value; a record meets all of them.
             Files without such a record are not decoded. Or a pyarrow Expression over the columns.
         as_of: read the store as it was at this entry (an int), or at this time (a datetime with its zone). A str names
@@ -85,7 +88,7 @@ def read_arrow(
     batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
     with given as store:
         view = store.view(names, **moment_of(store, as_of))
-        selection = _selection(view, names, columns, where)
+        selection = _selection(store, view, columns, where)
         tasks = store.plan_view(view, order=order, isolation=isolation, columns=selection.read)
         store_options = store.options
     read = partial(read_task, options=store_options, batch_rows=batch_rows)
@@ -226,19 +229,21 @@ class _Selection(NamedTuple):
         return batches
 
 
-def _selection(view: ReadView, topics: Sequence[str], columns: Sequence[str] | None, where: Where) -> _Selection:
-    first = view.topics[topics[0]]
-    for name in topics[1:]:
-        if view.topics[name].schema != first.schema:
-            raise ConfigurationError(f"topics {first.name!r} and {name!r} have different columns: read them one by one")
-    names = None if columns is None else arguments.identifiers("columns", columns)
-    schema = output_schema(first.schema, names)
+def _selection(store: Store, view: ReadView, columns: Sequence[str] | None, where: Where) -> _Selection:
+    own = output_schema(one_layout(view.topics.values())).names
+    names = own if columns is None else arguments.identifiers("columns", columns)
     if isinstance(where, pc.Expression):
-        read = tuple(dict.fromkeys([*output_schema(first.schema).names, *schema.names]))
-        _check_expression(where, output_schema(first.schema, read))
+        # It does not say which columns it is about.
+        layout = one_layout(store.with_columns(view).topics.values())
+        schema = output_schema(layout, names)
+        read = tuple(dict.fromkeys([*output_schema(layout).names, *schema.names]))
+        _check_expression(where, output_schema(layout, read))
         return _Selection(schema, read, (), where)
-    known = known_columns(first.schema)
-    conditions = tuple(condition for given in _tuples(where) for condition in _conditions(given, known))
+    tuples = _tuples(where)
+    asked = [given[0] for given in tuples if isinstance(given, tuple | list) and given and isinstance(given[0], str)]
+    layout = one_layout(store.with_columns(view, [*names, *asked]).topics.values())
+    schema, known = output_schema(layout, names), known_columns(layout)
+    conditions = tuple(condition for given in tuples for condition in _conditions(given, known))
     read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
     return _Selection(schema, read, conditions, None)
 

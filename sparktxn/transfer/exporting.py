@@ -73,7 +73,8 @@ def export_topic(
         topic: the topic's name.
         folder: a folder that does not exist, or is empty; a symbolic link to one, or a mount.
         file_format: one of FORMATS. A key or value that is not UTF-8 is refused by csv, and base64 in json.
-        columns: names of columns; None: all but those of the record's transaction.
+        columns: names of columns; None: all but those of the record's transaction. A column that the topic has gained
+            after the view is null.
         offsets: (first offset, end offset or None) by partition; partitions that are not named are left out. None: all.
         where: conditions that a record meets all of.
         order: ``commit`` (the default) exports all that is committed at the view's entry. ``offset`` exports up to the
@@ -97,7 +98,10 @@ def export_topic(
     arguments.function("on_progress", on_progress)
     view = store.view([topic], entry=entry, timestamp_ms=timestamp_ms)
     topic_state = view.topics[topic]
-    schema, conditions = _selected(topic_state, columns, where)
+    given = arguments.items("where", where, Condition)
+    names = arguments.identifiers("columns", output_schema(topic_state.schema).names if columns is None else columns)
+    asked = store.with_columns(view, [*names, *(condition.column for condition in given)]).topics[topic]
+    schema, conditions = _selected(asked, names, given)
     bounds = None if offsets is None else _bounds(view, topic, offsets)
     read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
     planned = store.plan_view(view, order=order, bounds=bounds, columns=read)
@@ -132,16 +136,15 @@ def export_topic(
 
 
 def _selected(
-    topic: TopicState, columns: Sequence[str] | None, where: Sequence[Condition]
+    topic: TopicState, columns: Sequence[str], where: Sequence[Condition]
 ) -> tuple[pa.Schema, tuple[Condition, ...]]:
     """Return the columns of the files, and the conditions of their rows."""
     known = known_columns(topic.schema)
-    schema = output_schema(topic.schema, None if columns is None else arguments.identifiers("columns", columns))
-    given = arguments.items("where", where, Condition)
+    schema = output_schema(topic.schema, columns)
     wanted = pa.schema([field for field in schema if field.name != reserved_name(PARTITION, topic.schema)])
     if not wanted.names:
         raise ConfigurationError("columns name no column but the partition, which folders' names have: name another")
-    return wanted, tuple(checked_condition(condition, known) for condition in given)
+    return wanted, tuple(checked_condition(condition, known) for condition in where)
 
 
 def _partition_column(topic: TopicState) -> str:

@@ -561,6 +561,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.create_topic": Call(lambda world: world.store.create_topic, lambda world: {"name": world.name("made"), "partition_count": 1, "settings": {}, "schema": None, "timeout_s": 5.0}),
     "Store.topics": Call(lambda world: world.store.topics, lambda _: {"timeout_s": 5.0, "max_age_ms": 1}),
     "Store.view": Call(lambda world: world.store.view, lambda _: {"topics": ["t"], "entry": None, "timestamp_ms": None, "at_least_entry": None, "timeout_s": 5.0}),
+    "Store.with_columns": Call(lambda world: world.store.with_columns, lambda world: {"view": _view(world), "columns": ["value"], "timeout_s": 5.0}),
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None, "by_segment": False}),
     "Store.plan_view": Call(lambda world: world.store.plan_view, lambda world: {"view": _view(world), "order": "offset", "isolation": "read_committed", "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None, "by_segment": False}),

@@ -158,6 +158,15 @@ def test_rows_of_typed_topics_are_json(tmp_path):
             b'{"id":9007199254740993,"at":null,"tags":null}',
             b'{"id":null,"at":null,"tags":null}',
         ]
+        # A column that the topic gains is a member of all objects, at once.
+        store.add_columns("typed", pa.schema([("later", pa.int64())]))
+        assert (await produce(client, "typed", 0, typed(b'{"id":4}', b'{"id":5,"later":6}'))).error_code == 0
+        values = await read_all(client, "typed")
+        assert values[1] == b'{"id":9007199254740993,"at":null,"tags":null,"later":null}'
+        assert values[3:] == [
+            b'{"id":4,"at":null,"tags":null,"later":null}',
+            b'{"id":5,"at":null,"tags":null,"later":6}',
+        ]
 
     at_a_gateway(tmp_path, case)
 

@@ -224,7 +224,7 @@ def test_what_does_not_exist_is_named(uri: str, tmp_path: Path) -> None:
         read_arrow(str(tmp_path / "nowhere"), "rides")
     with pytest.raises(ConfigurationError, match="topics is empty"):
         read_arrow(uri, [])
-    with pytest.raises(ConfigurationError, match="'rides' and 'orders' have different columns"):
+    with pytest.raises(ConfigurationError, match="'rides' and 'orders' do not have the same columns"):
         read_arrow(uri, ["rides", "orders"])
     with Store.open(uri) as store, pytest.raises(ConfigurationError, match=r"Store\.open"):
         read_arrow(store, "rides", options={"storage.key": "k"})

@@ -95,6 +95,7 @@ spark.stop()
     ),
     "docs/tables.md": World(twice=True),
     "docs/asyncio.md": World(twice=True),
+    "docs/schema-evolution.md": World(after="spark.stop()", spark=True),
     "docs/from-kafka-python.md": World(twice=True),
     "docs/monitoring.md": World(_STORES + 'make("/data/shop", "orders")'),
     "docs/from-delta.md": World(twice=True),

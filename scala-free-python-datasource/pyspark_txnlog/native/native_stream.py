@@ -65,9 +65,9 @@ def scan_stream(
     arguments.function("function", function)
     given = read_options(uri, topics, options, named)
     parsed = ReadOptions.parse(given, READ_STREAM)
-    schema, _ = read_schema(parsed)
+    schema, pinned = read_schema(parsed)
     # Kept from one micro-batch to the next: it remembers its read view.
-    reader = stream_reader_of(parsed, schema)
+    reader = stream_reader_of(parsed, schema, pinned=pinned)
 
     def on_batch(ranges: DataFrame, batch_id: int) -> None:
         parts = [

@@ -124,6 +124,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as SQL has them or as [["key","=","DE"],["amount",">=",10]], see [the operators](spark.md#conditions-that-skip-segments). Segments without such a row are not decoded.'),
     Option("includeHeaders", _ALL, "false", boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
     Option("includeTxnMetadata", _READS, "false", boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
+    Option("onNewColumns", _STREAM, None, choice("fail", "skip"), "What a stream does before a micro-batch with values in a column that it lacks: [fail](schema-evolution.md#streams-of-spark), or skip the column and log it. Default: skip if `columns` or a schema of your own names the columns, else fail.", _BATCH),
     Option("failOnDataLoss", _READS, "true", boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
     Option("groupIdPrefix", _READS, None, parse_identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
     Option("kafka.group.id", _READS, None, parse_identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
@@ -306,6 +307,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     include_headers: bool
     include_txn_metadata: bool
     fail_on_data_loss: bool
+    on_new_columns: Literal["fail", "skip"] | None = None
     entries: EntryRange
     as_of: AsOf
     table_options: dict[str, str] | None
@@ -355,6 +357,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             include_headers=values["includeHeaders"],
             include_txn_metadata=values["includeTxnMetadata"],
             fail_on_data_loss=values["failOnDataLoss"],
+            on_new_columns=values.get("onNewColumns"),
             entries=entries,
             as_of=as_of,
             table_options=kept_options(given, keep=values["catalogTable"]),

@@ -50,6 +50,7 @@ from sparktxn.scan.columns import (
     metadata_names,
     reserved_name,
 )
+from sparktxn.scan.viewcolumns import one_layout
 from sparktxn.store import check_columns, output_schema
 
 if TYPE_CHECKING:
@@ -105,26 +106,13 @@ def _spark_type(arrow_type: pa.DataType) -> DataType:
     return from_arrow_type(arrow_type)
 
 
-def _one_layout(topics: Iterable[TopicState]) -> tuple[tuple[str, str, bool], ...] | None:
-    layouts = {topic.name: topic.schema for topic in topics}
-    if not layouts:  # a pattern that no topic matches yet
-        return None
-    first = next(iter(layouts))
-    for name, layout in layouts.items():
-        if layout != layouts[first]:
-            raise ConfigurationError(
-                f"topics {first!r} and {name!r} do not have the same columns: one read takes topics of one layout"
-            )
-    return layouts[first]
-
-
 def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
     """Return the columns that a read of `topics` has.
 
     Raises:
         ConfigurationError: the topics differ in their columns, or the option `columns` names one that they do not have.
     """
-    layout = _one_layout(topics)
+    layout = one_layout(topics)
     names: Sequence[str]
     if options.columns is not None:
         names = options.columns
@@ -155,7 +143,7 @@ def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructTy
 
 def known_layout(topics: Iterable[TopicState]) -> pa.Schema:
     """Return all columns that a read of `topics` may name, those of the record's transaction last."""
-    return known_columns(_one_layout(topics))
+    return known_columns(one_layout(topics))
 
 
 def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str, ...]:
@@ -164,7 +152,7 @@ def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str,
     Raises:
         ConfigurationError: the topics do not have one of them, or have it with another type.
     """
-    return known_names(schema, known_columns(_one_layout(topics)), "the topic")
+    return known_names(schema, known_columns(one_layout(topics)), "the topic")
 
 
 def known_names(schema: StructType, arrow: pa.Schema, owner: str) -> tuple[str, ...]:

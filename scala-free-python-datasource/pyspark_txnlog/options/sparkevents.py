@@ -14,6 +14,9 @@ _SPARK: Final = "sparktxn.spark"
 EVENTS: Final[dict[str, Event]] = {
     "spark_backlog_unknown": Event(WARNING, "the backlog of the query is not known: %(error)s", _SPARK),
     "spark_batch_passed_over": Event(INFO, "%(batch)s %(writer_id)r is skipped: a later one is committed", _SPARK),
+    "spark_columns_left_out": Event(
+        WARNING, "topics %(topics)s have gained columns that the read leaves out: %(columns)s", _SPARK
+    ),
     "spark_gauges_not_exported": Event(ERROR, "the gauges of Spark's queries are not exported", _SPARK),
     "spark_gauges_not_written": Event(
         WARNING, "the gauges of Spark's queries are not written to %(file)s: %(error)s", _SPARK

@@ -25,12 +25,14 @@ from pyspark_txnlog.connecting.stores import open_store
 from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.asof import AsOfPoint
 from pyspark_txnlog.options.bounds import check_ranges, resolved
+from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.filters import pushed_condition
 from pyspark_txnlog.options.groups import CommittedStart, committed_start
 from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.reading.ahead import made_ahead
+from pyspark_txnlog.reading.columns_left_out import columns_left_out, report_left_out
 from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
 from pyspark_txnlog.reading.views import PinnedView, open_view, pin_view
 from pyspark_txnlog.sparkinternals import takes_filters
@@ -52,7 +54,7 @@ __all__ = [
     "TaskPartition",
     "TxnLogReader",
     "make_reader",
-    "plan_partitions",
+    "plan_tasks",
     "read_partition",
     "read_schema",
 ]
@@ -82,7 +84,8 @@ def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
     """Return the columns of the topics that `options` name, and what pins the view that has them."""
     store = open_store(options.path, options.store)
     view = _view(store, options, None)
-    schema = schema_of(view.topics.values(), options)
+    topics = view.topics if options.columns is None else store.with_columns(view, options.columns).topics
+    schema = schema_of(topics.values(), options)
     return schema, replace(pin_view(view), committed=_committed(store, view, options))
 
 
@@ -126,7 +129,10 @@ class TxnLogReader(DataSourceReader):
         self._by_segment = by_segment
         self.target = arrow_of(schema)
         self._store = open_store(options.path, options.store)
-        self._view = _view(self._store, options, pinned)
+        asked = [*schema.names, *(condition.column for condition in options.filters)]
+        self._view = self._store.with_columns(_view(self._store, options, pinned), asked)
+        if options_in(schema) and options.columns is None:
+            report_left_out(self._view.topics, columns_left_out(self._view, schema))
         self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
         self._known = known_layout(self._view.topics.values())
@@ -148,10 +154,8 @@ class TxnLogReader(DataSourceReader):
         """
         # The columns of conditions are read too, though not returned.
         columns = tuple(dict.fromkeys([*self._columns, *(condition.column for condition in self._conditions)]))
-        parts = plan_partitions(
-            self._store, self._view, self._ranges(), columns, self._options, by_segment=self._by_segment
-        )
-        return _with_conditions(parts, self._conditions)
+        tasks = plan_tasks(self._store, self._view, self._ranges(), columns, self._options, by_segment=self._by_segment)
+        return [TaskPartition(task) for task in _with_conditions(tasks, self._conditions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one part, in offset order, that meet the option `filters`."""
@@ -189,20 +193,20 @@ class TxnLogReader(DataSourceReader):
         )
 
 
-def plan_partitions(
+def plan_tasks(
     store: Store,
     view: ReadView,
     ranges: dict[TopicPartitionKey, tuple[int, int]],
-    columns: tuple[str, ...],
+    columns: Sequence[str],
     options: ReadOptions,
     *,
     by_segment: bool = False,
-) -> list[InputPartition]:
+) -> list[ReadTask]:
     """Return the tasks that read `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
     rows_per_task = task_rows(rows_at_most(view, ranges), options)
     if options.order == "commit":
         entries = options.entries
-        tasks = store.plan_commits(
+        return store.plan_commits(
             view,
             entries.after,
             to_entry=entries.last_in(view),
@@ -211,8 +215,7 @@ def plan_partitions(
             rows_per_task=rows_per_task,
             by_segment=by_segment,
         )
-        return [TaskPartition(task) for task in tasks]
-    tasks = store.plan(
+    return store.plan(
         view,
         ranges,
         isolation=options.isolation,
@@ -220,7 +223,6 @@ def plan_partitions(
         rows_per_task=rows_per_task,
         by_segment=by_segment,
     )
-    return [TaskPartition(task) for task in tasks]
 
 
 def task_rows(total: int, options: ReadOptions) -> int:
@@ -237,14 +239,9 @@ def task_rows(total: int, options: ReadOptions) -> int:
     return spread if options.rows_per_task is None else min(spread, options.rows_per_task)
 
 
-def _with_conditions(parts: Iterable[InputPartition], conditions: Sequence[Condition]) -> list[InputPartition]:
-    """Return `parts` whose readers leave out segments that hold no record which meets all `conditions`."""
-    return [
-        TaskPartition(replace(part.task, conditions=(*part.task.conditions, *conditions)))
-        if isinstance(part, TaskPartition) and conditions
-        else part
-        for part in parts
-    ]
+def _with_conditions(tasks: Iterable[ReadTask], conditions: Sequence[Condition]) -> list[ReadTask]:
+    """Return `tasks` whose readers leave out segments that hold no record which meets all `conditions`."""
+    return [replace(task, conditions=(*task.conditions, *conditions)) if conditions else task for task in tasks]
 
 
 def read_partition(
@@ -288,7 +285,7 @@ class FilteringTxnLogReader(TxnLogReader):
         self._by_segment = bool(self._timestamp_conditions)
         parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
         kept = without_skipped(parts, self._timestamp_conditions)
-        return _with_conditions([TaskPartition(task) for task in kept], self._pushed)
+        return [TaskPartition(task) for task in _with_conditions(kept, self._pushed)]
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep the filters that ranges of offsets can express exactly, and give back the others."""

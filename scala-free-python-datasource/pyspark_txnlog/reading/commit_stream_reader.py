@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.options.bounds import resolved
 from pyspark_txnlog.options.groups import committed_start, entry_behind
 from pyspark_txnlog.options.offsets import LATEST, partitions_of
-from pyspark_txnlog.options.spark_columns import read_columns
 from pyspark_txnlog.options.sparkevents import log_event
-from pyspark_txnlog.reading.batch_reader import TaskPartition, task_rows
+from pyspark_txnlog.reading.batch_reader import task_rows
 from pyspark_txnlog.reading.stream_reader import (
     Progress,
     TxnLogStreamReader,
@@ -32,7 +30,7 @@ from sparktxn.scan.microbatchcut import compacted_entry
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
-    from sparktxn import ReadView
+    from sparktxn import ReadTask, ReadView
     from sparktxn.scan.microbatchcut import CommitCut
 
 __all__ = ["CommitOrderStreamReader"]
@@ -190,28 +188,33 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             age_ms=self._age_ms(oldest_ms),
         )
 
-    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        """Return one part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
-        view = self._view_of(end)
-        floors = self._starts_between(view, start, end)
-        columns = read_columns(view.topics.values(), self._schema)
-        parts: list[InputPartition] = []
+    def _tasks(
+        self,
+        view: ReadView,
+        start: Progress,
+        end: Progress,
+        starts: dict[TopicPartitionKey, int],
+        columns: Sequence[str],
+        *,
+        by_segment: bool = False,
+    ) -> list[ReadTask]:
+        tasks: list[ReadTask] = []
         for (to_entry, after_entry), some in _grouped(
-            floors, lambda key: (_read_to(view, end, key), _read_to(view, start, key))
+            starts, lambda key: (_read_to(view, end, key), _read_to(view, start, key))
         ):
             if after_entry >= to_entry:
                 continue
             rows = self._cut(view, after_entry, some, to_entry=to_entry).rows
-            tasks = self._store().plan_commits(
+            tasks += self._store().plan_commits(
                 view,
                 after_entry,
                 to_entry=to_entry,
                 bounds=_bounds(some),
                 columns=columns,
                 rows_per_task=task_rows(rows, self._options),
+                by_segment=by_segment,
             )
-            parts += [TaskPartition(task) for task in tasks]
-        return parts
+        return tasks
 
 
 def _bounds(floors: dict[TopicPartitionKey, int]) -> dict[TopicPartitionKey, tuple[int, int | None]]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.options.admission import rows_within
 from pyspark_txnlog.options.bounds import resolved
 from pyspark_txnlog.options.offsets import partitions_of, readable_ranges
-from pyspark_txnlog.options.spark_columns import read_columns
 from pyspark_txnlog.options.sparkevents import log_event
-from pyspark_txnlog.reading.batch_reader import plan_partitions
+from pyspark_txnlog.reading.batch_reader import plan_tasks
 from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
@@ -22,7 +20,7 @@ from sparktxn.store import ranges_within, rows_at_most
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
-    from sparktxn import ReadView
+    from sparktxn import ReadTask, ReadView
 
 __all__ = ["OffsetOrderStreamReader"]
 
@@ -126,10 +124,15 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         oldest_ms = min((segment.timestamp_min_ms for _, segment in found), default=None)
         return backlog(rows=rows, age_ms=self._age_ms(oldest_ms))
 
-    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        """Return one part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
-        view = self._view_of(end)
-        starts = self._starts_between(view, start, end)
+    def _tasks(
+        self,
+        view: ReadView,
+        start: Progress,
+        end: Progress,
+        starts: dict[TopicPartitionKey, int],
+        columns: Sequence[str],
+        *,
+        by_segment: bool = False,
+    ) -> list[ReadTask]:
         ranges = {key: (first, max(first, offset_in(end, key, first))) for key, first in starts.items()}
-        columns = read_columns(view.topics.values(), self._schema)
-        return plan_partitions(self._store(), view, ranges, columns, self._options)
+        return plan_tasks(self._store(), view, ranges, columns, self._options, by_segment=by_segment)

@@ -8,7 +8,8 @@ reader that knows less of the log than the progress it is given follows the log 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
@@ -21,9 +22,10 @@ from pyspark_txnlog.options.admission import Pace
 from pyspark_txnlog.options.groups import offsets_of_progress
 from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
-from pyspark_txnlog.options.spark_columns import arrow_of
+from pyspark_txnlog.options.spark_columns import arrow_of, read_columns
 from pyspark_txnlog.options.sparkevents import log_event
-from pyspark_txnlog.reading.batch_reader import read_partition
+from pyspark_txnlog.reading.batch_reader import TaskPartition, read_partition
+from pyspark_txnlog.reading.columns_left_out import NewColumns
 from pyspark_txnlog.reading.views import names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.process.clock import SystemClock
@@ -32,7 +34,8 @@ from sparktxn.values.fieldtypes import TopicPartitionKey
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from sparktxn import ReadView, Store
+    from pyspark_txnlog.reading.views import PinnedView
+    from sparktxn import ReadTask, ReadView, Store
     from sparktxn.process.clock import Clock
 
 __all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "topic_id_of", "view_entry"]
@@ -52,9 +55,17 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     _order: ClassVar[Literal["commit", "offset"]]
 
-    def __init__(self, options: ReadOptions, schema: StructType, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        *,
+        pinned: PinnedView | None = None,
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._new_columns = NewColumns(options, schema, pinned)
         self._target = arrow_of(schema)
         self._view: ReadView | None = None
         self._last_view: ReadView | None = None
@@ -72,6 +83,37 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Pin the view that an AvailableNow query reads to its end."""
         self._last_view = self._newest_view(0)
+
+    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
+        """Return one part per task of the micro-batch from `start` to `end`, read in the view that chose `end`.
+
+        Raises:
+            ConfigurationError: a row has a value in a column that the stream does not have, see `NewColumns`; or `end`
+                is not of this query, see `_starts_between`.
+            RetentionPassed: see `_starts_between`.
+        """
+        view = self._store().with_columns(self._view_of(end), self._schema.names)
+        columns = read_columns(view.topics.values(), self._schema)
+        starts = self._starts_between(view, start, end)
+        self._new_columns.check(
+            view,
+            lambda: self._view_before(start),
+            lambda names: self._tasks(view, start, end, starts, names, by_segment=True),
+        )
+        return [TaskPartition(task) for task in self._tasks(view, start, end, starts, columns)]
+
+    @abstractmethod
+    def _tasks(
+        self,
+        view: ReadView,
+        start: Progress,
+        end: Progress,
+        starts: dict[TopicPartitionKey, int],
+        columns: Sequence[str],
+        *,
+        by_segment: bool = False,
+    ) -> list[ReadTask]:
+        """Return the tasks of a micro-batch whose partitions go on at `starts`; `by_segment` is as in `plan_view`."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one part, in offset order."""
@@ -190,6 +232,17 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ViewExpired:
             log_event("spark_view_expired", entry=entry)
             return self._newest_view(entry)
+
+    def _view_before(self, start: Progress) -> ReadView | None:
+        """Return the view in which the micro-batch up to `start` was chosen; None if there is none, or no more."""
+        try:
+            return (
+                open_view_of_existing(self._store(), self._options, entry=view_entry(start))
+                if view_entry(start)
+                else None
+            )
+        except ViewExpired:
+            return None
 
     def _starts(self, view: ReadView, start: Progress) -> dict[TopicPartitionKey, int]:
         """Return where each partition goes on: partitions that are new since `start` begin at their earliest record.

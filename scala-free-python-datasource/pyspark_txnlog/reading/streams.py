@@ -21,27 +21,34 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader
+    from pyspark_txnlog.reading.views import PinnedView
     from sparktxn.process.clock import Clock
 
 __all__ = ["RefusedStreamReader", "make_stream_reader", "stream_reader_of"]
 
 
-def make_stream_reader(given: Mapping[str, str], schema: StructType, *, parallelism: int) -> DataSourceStreamReader:
+def make_stream_reader(
+    given: Mapping[str, str], schema: StructType, pinned: PinnedView | None, *, parallelism: int
+) -> DataSourceStreamReader:
     """Make the reader for the options in `given`, or for wrong ones a reader that raises the error when it is used.
+
+    `pinned` is the view that `schema` was made from; None if it is not the source's own.
 
     An error raised here would be followed by one of Spark's own, about a variable `reader`, which then is what a user
     sees.
     """
     try:
-        return stream_reader_of(ReadOptions.parse(given, READ_STREAM, parallelism=parallelism), schema)
+        return stream_reader_of(ReadOptions.parse(given, READ_STREAM, parallelism=parallelism), schema, pinned=pinned)
     except ConfigurationError as error:
         return RefusedStreamReader(error)
 
 
-def stream_reader_of(options: ReadOptions, schema: StructType, clock: Clock | None = None) -> TxnLogStreamReader:
-    """Make the reader for the order that `options` ask for."""
+def stream_reader_of(
+    options: ReadOptions, schema: StructType, clock: Clock | None = None, *, pinned: PinnedView | None = None
+) -> TxnLogStreamReader:
+    """Make the reader for the order that `options` ask for; `pinned` is as in `make_stream_reader`."""
     made = CommitOrderStreamReader if options.order == "commit" else OffsetOrderStreamReader
-    return made(options, schema, clock)
+    return made(options, schema, clock, pinned=pinned)
 
 
 @with_one_line_errors
