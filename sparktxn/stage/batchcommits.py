@@ -22,6 +22,7 @@ from sparktxn.errors import (
     ProducerFenced,
 )
 from sparktxn.format.commands import Command, SinkBatchCommit, TxnOffsetCommit
+from sparktxn.stage.committedrows import committed_rows, rows_by_topic
 from sparktxn.stage.pendingcommits import (
     Contents,
     Expectations,
@@ -33,7 +34,7 @@ from sparktxn.stage.pendingcommits import (
 from sparktxn.stage.sharedcommits import SharedCommits
 from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
-from sparktxn.state.fingerprints import fingerprint
+from sparktxn.state.fingerprints import fingerprint, is_same_size
 from sparktxn.state.transactions.producerfencing import fenced_because
 from sparktxn.state.transactions.sinks import check_batch, remembered_batch
 from sparktxn.values.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
@@ -58,12 +59,18 @@ class ReplayMismatch(Struct, frozen=True):
     """How a batch that was committed before differs: the fingerprints of its rows now, and of the committed ones.
 
     `committed` is None for a batch id below the last one that the log does not remember. `is_last` says whether it is
-    the writer's last batch: a writer that crashed and goes on repeats no other.
+    the writer's last batch: a writer that crashed and goes on repeats no other. `reason` says it in words.
+
+    `rows` are the numbers of its rows by topic now, and `committed_rows` of those that are committed. None means that
+    a vacuum has passed the entry, or that the batch is not remembered.
     """
 
     fingerprint: str
     committed: str | None
     is_last: bool
+    reason: str = ""
+    rows: dict[str, int] = {}
+    committed_rows: dict[str, int] | None = None
 
 
 class CommitResult(Struct, frozen=True):
@@ -111,7 +118,7 @@ class BatchCommits:
         with self.log.known() as known:
             entry, state = known.entry, known.transaction(transactional_id)
         if sink is not None:
-            replayed = _replayed(staged, state, sink, on_replay_mismatch)
+            replayed = self._replayed(staged, state, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
         if contents.is_empty():
@@ -125,11 +132,46 @@ class BatchCommits:
         except CommandRefused as refused:
             if sink is not None:
                 # Another driver may have committed the very batch since the last refresh.
-                replayed = _replayed(staged, self.log.transaction(transactional_id), sink, on_replay_mismatch)
+                state_now = self.log.transaction(transactional_id)
+                replayed = self._replayed(staged, state_now, sink, on_replay_mismatch)
                 if replayed is not None:
                     return replayed
             raise prescriptive(refused) from None
         return CommitResult(self.log.entry, replayed=False)
+
+    def _replayed(
+        self,
+        staged: Sequence[StagedSegment],
+        state: TransactionState | None,
+        sink: SinkCommit,
+        on_replay_mismatch: OnReplayMismatch,
+    ) -> CommitResult | None:
+        """Return how the batch was committed before, as its transactional id's state says; None if it is new.
+
+        Raises:
+            BatchRefused: its run or writer was superseded, or it has other rows and `on_replay_mismatch` is "fail".
+        """
+        if state is None or state.sink is None:
+            return None
+        batch = _batch(staged, state, sink)
+        found = check_batch(state.sink, batch)
+        if found is None:
+            return None
+        if isinstance(found, SinkBatch):
+            return CommitResult(found.entry, replayed=True)
+        if found.code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER or on_replay_mismatch == "fail":
+            raise BatchRefused(found.reason)
+        known, last = remembered_batch(state.sink, sink.batch_id), state.sink.batches[-1]
+        rows = rows_by_topic(staged, self.log)
+        if known is None:
+            committed = None
+        elif is_same_size(known.fingerprint, batch.fingerprint):
+            committed = rows
+        else:
+            committed = committed_rows(self.log, state.transactional_id, known)
+        before = None if known is None else known.fingerprint
+        mismatch = ReplayMismatch(batch.fingerprint, before, known is last, found.reason, rows, committed)
+        return CommitResult((known or last).entry, replayed=True, mismatch=mismatch)
 
     def _submit(
         self,
@@ -164,33 +206,6 @@ class BatchCommits:
             reason = f"this writer of transactional id {transactional_id!r} is fenced: {fenced_because(state)}"
             raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
         return state
-
-
-def _replayed(
-    staged: Sequence[StagedSegment],
-    state: TransactionState | None,
-    sink: SinkCommit,
-    on_replay_mismatch: OnReplayMismatch,
-) -> CommitResult | None:
-    """Return how the batch was committed before, as its transactional id's state says; None if it is new.
-
-    Raises:
-        BatchRefused: its run or writer was superseded, or it has other rows and `on_replay_mismatch` is "fail".
-    """
-    if state is None or state.sink is None:
-        return None
-    batch = _batch(staged, state, sink)
-    found = check_batch(state.sink, batch)
-    if found is None:
-        return None
-    if isinstance(found, SinkBatch):
-        return CommitResult(found.entry, replayed=True)
-    if found.code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER or on_replay_mismatch == "fail":
-        raise BatchRefused(found.reason)
-    known = remembered_batch(state.sink, sink.batch_id)
-    last = state.sink.batches[-1]
-    mismatch = ReplayMismatch(batch.fingerprint, None if known is None else known.fingerprint, known is last)
-    return CommitResult((known or last).entry, replayed=True, mismatch=mismatch)
 
 
 def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["fingerprint", "is_same_content"]
+__all__ = ["fingerprint", "is_same_content", "is_same_size"]
 
 _SEPARATOR: Final = ":"
 
@@ -25,6 +25,11 @@ def is_same_content(one: str, other: str) -> bool:
     """
     if _kind(one) == _kind(other):
         return one == other
+    return is_same_size(one, other)
+
+
+def is_same_size(one: str, other: str) -> bool:
+    """Return whether two fingerprints are of as many rows in each topic, with as many bytes."""
     return one.partition(_SEPARATOR)[0] == other.partition(_SEPARATOR)[0]
 
 

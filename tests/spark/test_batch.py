@@ -199,8 +199,10 @@ def test_a_version_of_an_application_is_written_once(spark: SparkSession, number
     for version, end in ((0, 10), (0, 10), (1, 5), (1, 5)):
         write(numbers(0, end), store, topic="t", txnAppId="app", txnVersion=version)
     assert read(spark, store, "t").count() == 15
-    write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1)
-    write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=0)
+    with pytest.raises(PySparkException, match=r"committed 5 rows in entry .*, and has 6 rows now"):
+        write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1)
+    write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1, onReplayMismatch="skip")
+    write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=0, onReplayMismatch="skip")
     assert read(spark, store, "t").count() == 15
     with pytest.raises(PySparkException, match="BatchRefused"):
         write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1, onReplayMismatch="fail")

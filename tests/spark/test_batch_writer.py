@@ -39,6 +39,10 @@ def test_a_version_that_is_not_above_the_last_one_is_skipped(store: Store) -> No
         warnings.simplefilter("error")
         commit_version(2, 3)
     with pytest.warns(UserWarning, match="version 30 of application 'app' is skipped: it is committed with other rows"):
+        commit_version(30, 3, onreplaymismatch="skip")
+    with pytest.raises(
+        BatchRefused, match=r"committed 1 rows in entry .*, and has 3 rows now.* a txnVersion that is new"
+    ):
         commit_version(30, 3)
     with pytest.raises(BatchRefused, match="below the last committed one, 30, and no longer remembered"):
         commit_version(2, 3, onreplaymismatch="fail")

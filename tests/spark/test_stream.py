@@ -6,7 +6,7 @@ import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from examples.flights.independent_reader import committed, rows_of
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
-from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Producer, SinkCommit, Store
+from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
+from sparktxn.stage import committedrows
 from sparktxn.stage.batchcommits import BatchCommits
 from tests.spark.readers import VALUE, commit, numbers_between, stream_reader
 from tests.spark.sessions import values
@@ -323,7 +324,7 @@ def test_a_replay_with_other_rows_is_skipped_with_one_warning(topic: Store, capl
     with pytest.warns(
         UserWarning, match=r"micro-batch 0 of query 'query' is skipped: .* \(fingerprint \S+, now \S+\)"
     ) as seen:
-        sink.run("run-2", 0, range(11))
+        sink.run("run-2", 0, [*range(9), 0])
     assert len(seen) == 1
     assert [record.name for record in caplog.records if record.levelname == "WARNING"] == ["sparktxn.spark"]
     assert "no other is missing" in caplog.text
@@ -333,12 +334,46 @@ def test_a_replay_with_other_rows_is_skipped_with_one_warning(topic: Store, capl
 
 
 def test_a_skipped_micro_batch_below_the_last_one_warns_of_missing_rows(topic: Store) -> None:
-    sink = MicroBatches(topic)
+    sink = MicroBatches(topic, onreplaymismatch="skip")
     for batch_id in range(22):
         sink.run("run-1", batch_id, range(batch_id, batch_id + 1))
     for batch_id, committed_rows in ((20, "fingerprint \\w"), (0, "that the log no longer remembers")):
         with pytest.warns(UserWarning, match=rf"{committed_rows}.*restored from a copy.*are missing from the log"):
             sink.run("run-2", batch_id, range(500))
+
+
+@pytest.mark.parametrize(("batch_id", "rows"), [(21, 0), (21, 2), (21, 4), (10, 4), (0, 3), (0, 4)])
+def test_a_replay_with_another_number_of_rows_is_refused(topic: Store, batch_id: int, rows: int) -> None:
+    """More or fewer, of the last batch or of one before it, and where the log knows the number no longer."""
+    sink = MicroBatches(topic)
+    for number in range(22):
+        sink.run("run-1", number, range(number, number + 3))
+    entry = topic.view().entry
+    of_entry = "It has committed 3 rows in entry" if batch_id else f"It has {rows} rows now, and how many"
+    with pytest.raises(BatchRefused, match=rf"{of_entry}.*nothing was written.* restored .*a new checkpoint folder"):
+        sink.run("run-2", batch_id, range(100, 100 + rows))
+    assert topic.view().entry == entry
+    skips = MicroBatches(topic, onreplaymismatch="skip")
+    with pytest.warns(UserWarning, match="are missing from the log"):
+        skips.run("run-2", batch_id, range(100, 100 + rows))
+    assert topic.view().entry == entry
+    sink.run("run-2", 22, range(5))
+    assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 22 * 3 + 5
+
+
+def test_a_replay_whose_entry_a_vacuum_has_passed_is_refused(topic: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = MicroBatches(topic)
+    sink.run("run-1", 0, range(10))
+    monkeypatch.setattr(committedrows, "read_entries", raise_view_expired)
+    sink.run("run-2", 0, range(10))
+    with pytest.warns(UserWarning, match="no other is missing"):
+        sink.run("run-2", 0, [*range(9), 0])
+    with pytest.raises(BatchRefused, match="It has 10 rows now, and how many are committed is no longer known"):
+        sink.run("run-2", 0, range(10, 20))
+
+
+def raise_view_expired(*_: object) -> NoReturn:
+    raise ViewExpired("a vacuum has passed it")
 
 
 def test_a_replay_with_other_rows_is_refused_if_that_is_asked_for(topic: Store) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.options.groups import offsets_of_batch
 from pyspark_txnlog.options.sparkevents import log_event
-from sparktxn import ProducerFenced
+from sparktxn import BatchRefused, ProducerFenced
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options.options import WriteOptions
@@ -96,7 +96,8 @@ def commit_batch(
     initialises.
 
     Raises:
-        BatchRefused: the run is superseded, or the batch was committed with other rows and `onReplayMismatch` is fail.
+        BatchRefused: the run is superseded, or the batch was committed with other rows and `onReplayMismatch` does not
+            let it be skipped.
         ConfigurationError: the option `commitGroup` names a group, and the query's progress cannot be read.
         ProducerFenced: others took the transactional id over again and again.
         OutcomeUnknown: the store did not answer in time.
@@ -107,7 +108,7 @@ def commit_batch(
             staged,
             transactional_id=transactional_id,
             sink=sink,
-            on_replay_mismatch=options.on_replay_mismatch,
+            on_replay_mismatch="skip",
             offsets=_offsets_to_commit(store, options, sink.batch_id),
         )
 
@@ -117,7 +118,7 @@ def commit_batch(
         store = _open(options.path, options.store)
         result = commit(_keep(_address(options.path, options.store), store))
     if result.mismatch is not None:
-        _report_mismatch(sink, result.mismatch)
+        _judge_mismatch(options, sink, result)
 
 
 def _offsets_to_commit(store: Store, options: WriteOptions, batch_id: int) -> ConsumerGroupTopicPartitions | None:
@@ -127,23 +128,68 @@ def _offsets_to_commit(store: Store, options: WriteOptions, batch_id: int) -> Co
     return offsets_of_batch(store, options.checkpoint, batch_id, options.commit_group, options.store)
 
 
-def _report_mismatch(sink: SinkCommit, mismatch: ReplayMismatch) -> None:
-    """Say that rows were left out; a version of an application that is merely old is passed over, as in Delta."""
-    is_stream = bool(sink.run_id)
+def _judge_mismatch(options: WriteOptions, sink: SinkCommit, result: CommitResult) -> None:
+    """Refuse a batch that is committed with other rows, or say that its rows are left out, as the options say.
+
+    A version of an application that is merely old is passed over, as in Delta.
+
+    Raises:
+        BatchRefused: it is refused; nothing was written.
+    """
+    mismatch, way = result.mismatch, options.on_replay_mismatch
+    if mismatch is None:
+        return
+    is_stream = options.application_id is None
     named = f"micro-batch {sink.batch_id} of query" if is_stream else f"version {sink.batch_id} of application"
-    if mismatch.committed is None and not is_stream:
+    if mismatch.committed is None and not is_stream and way != "fail":
         log_event("spark_batch_passed_over", batch=named, writer_id=sink.writer_id)
         return
+    has_other_count = mismatch.rows != mismatch.committed_rows
+    if way == "fail" or (way == "count" and has_other_count):
+        raise BatchRefused(
+            f"{mismatch.reason}. {_counted(mismatch, result.entry)}, and nothing was written. "
+            f"{_advice(mismatch, is_stream=is_stream)}"
+        )
     committed = mismatch.committed or "that the log no longer remembers"
-    advice = (
+    left_out = (
         "The checkpoint folder was reset, restored from a copy, or is shared: rows that no micro-batch has written are "
         "missing from the log"
-        if is_stream and not mismatch.is_last
+        if is_stream and (has_other_count or not mismatch.is_last)
         else "The rows depend on when they are computed; those of the first time stay, and no other is missing"
     )
     warn(
         f"{named} {sink.writer_id!r} is skipped: it is committed with other rows (fingerprint {committed}, now "
-        f"{mismatch.fingerprint}). {advice}. Set onReplayMismatch to fail to get an error instead"
+        f"{mismatch.fingerprint}). {_counted(mismatch, result.entry)}. {left_out}. Set onReplayMismatch to fail to get "
+        "an error instead"
+    )
+
+
+def _counted(mismatch: ReplayMismatch, entry: int) -> str:
+    """Return how many rows a batch has committed, and how many it has now."""
+    if mismatch.committed_rows is None:
+        return f"It has {_rows(mismatch.rows)} now, and how many are committed is no longer known"
+    return f"It has committed {_rows(mismatch.committed_rows)} in entry {entry}, and has {_rows(mismatch.rows)} now"
+
+
+def _rows(by_topic: Mapping[str, int]) -> str:
+    if len(by_topic) <= 1:
+        return f"{sum(by_topic.values())} rows"
+    return f"{sum(by_topic.values())} rows ({', '.join(f'{name}: {rows}' for name, rows in sorted(by_topic.items()))})"
+
+
+def _advice(mismatch: ReplayMismatch, *, is_stream: bool) -> str:
+    if not is_stream:
+        return "Write other rows under a txnVersion that is new, or set onReplayMismatch to skip to leave them out"
+    if mismatch.rows == mismatch.committed_rows:
+        return (
+            "The query computes other values when it runs again, or its source has others: set onReplayMismatch to "
+            "skip to keep the rows of the first time"
+        )
+    return (
+        "The checkpoint folder was restored from an older copy, reset, or is shared, or the query reads other rows "
+        "when it runs again. To write the rows that are missing, start the query with a new checkpoint folder from "
+        "where the committed rows end (startingOffsets or startingEntry). To leave them out, set onReplayMismatch to "
+        "skip"
     )
 
 

@@ -144,7 +144,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("transactionalId", _WRITES, None, parse_identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
     Option("txnAppId", frozenset({WRITE}), None, parse_identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, integer(0, arguments.INT64_MAX), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
-    Option("onReplayMismatch", _WRITES, "skip", choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
+    Option("onReplayMismatch", _WRITES, "count", choice("count", "skip", "fail"), "What to do where a micro-batch or txnVersion was committed before with rows that may be others: skip it with a warning, or fail. [count](spark.md#repeated-micro-batches) fails if the number of rows is another one or not known, and skips it otherwise."),
     Option("createTopic", _WRITES, "false", boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
     Option("createTopicPartitions", _WRITES, "1", integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
     Option("mergeSchema", _WRITES, "false", boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
@@ -376,7 +376,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     transactional_id: str | None
     application_id: str | None
     application_version: int | None
-    on_replay_mismatch: Literal["skip", "fail"]
+    on_replay_mismatch: Literal["count", "skip", "fail"]
     create_topic: bool
     create_topic_partitions: int
     commit_group: str | None = None
