@@ -214,7 +214,7 @@ class TopicState(Struct, frozen=True, gc=False, tag="topic", forbid_unknown_fiel
 
 
 class PartitionState(Struct, frozen=True, gc=False, tag="partition", forbid_unknown_fields=True):
-    """What validation asks of a partition. The last stable offset follows from it (`transactions/laststable.py`)."""
+    """What validation asks of a partition. It gives the last stable offset (`state/transactions/laststable.py`)."""
 
     topic_id: Positive
     partition: Natural

@@ -1,6 +1,6 @@
 """Consumer groups: committed offsets, and offsets that wait for their transaction (KIP-447).
 
-Who may commit for a member is in `fencing.py`, who is a member in `membership.py`.
+Who may commit for a member is in `heldpartitions.py`, who is a member in `membership.py`.
 """
 
 from __future__ import annotations
