@@ -25,6 +25,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "txnlog_client_requests_total": Family("Requests to object stores, a listing as one", ("request",)),
     "txnlog_client_request_bytes_total": Family("Bytes of objects that were read and written", ("request",)),
     "txnlog_client_request_retries_total": Family("Requests to remote stores that were sent again"),
+    "txnlog_client_write_failures_total": Family("Writes of objects that the store has not taken", ("kind",)),
 }
 """The figures of a process, in their order."""
 

@@ -111,6 +111,8 @@ class ProcessFigures:
         self.list = Requests()
         self.delete = Requests()
         self.request_retries = Counter()
+        self.writes_refused = Counter()
+        self.writes_unanswered = Counter()
 
     def begin_anew(self) -> None:
         """Begin at 0, as in a forked child: what was counted is the parent's, and its threads may hold the locks."""
@@ -138,6 +140,8 @@ class ProcessFigures:
             found[name] = {(): counter.value}
         kinds = {"get": self.get, "put": self.put, "list": self.list, "delete": self.delete}
         found["txnlog_client_requests_total"] = {(kind,): each.count for kind, each in kinds.items()}
+        failed_writes = {("refused",): self.writes_refused.value, ("unanswered",): self.writes_unanswered.value}
+        found["txnlog_client_write_failures_total"] = failed_writes  # type: ignore[assignment]
         moved = ("get", "put")
         found["txnlog_client_request_bytes_total"] = {(kind,): kinds[kind].size_bytes for kind in moved}
         return found

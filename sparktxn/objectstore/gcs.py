@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
 from sparktxn.objectstore.contract import ObjectInfo
+from sparktxn.objectstore.writes import SENDS
 
 __all__ = ["GCS"]
 
@@ -115,6 +116,8 @@ class _GcsRequests:
         request = session.request(
             method, files._location + path, params=files._get_params(params), headers=signed, data=content
         )
+        if (sends := SENDS.get()) is not None:
+            sends.count += 1  # a POST is sent once: neither gcsfs's session nor aiohttp sends it again
         async with request as answer:
             body: bytes = await answer.read()
         if answer.status < 400:

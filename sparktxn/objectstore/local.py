@@ -22,6 +22,7 @@ from typing import Final
 
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.metrics.process import PROCESS
+from sparktxn.objectstore.answers import NEEDS_A_HAND
 from sparktxn.objectstore.contract import (
     ObjectInfo,
     PutOutcome,
@@ -32,6 +33,7 @@ from sparktxn.objectstore.contract import (
 )
 from sparktxn.objectstore.durable import DISK
 from sparktxn.objectstore.uri import FILE, StoreUri
+from sparktxn.objectstore.writes import Writes
 from sparktxn.process.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 
 _HAS_FLOCK: Final[bool] = os.name == "posix"
@@ -49,6 +51,8 @@ _REFUSED: Final = frozenset(
     {errno.EACCES, errno.EDQUOT, errno.EMLINK, errno.ENOENT, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.EXDEV}
 )
 _LOCK_FILE: Final = "_log/.lock"
+_ROOM_BYTES_MIN: Final = 1024 * 1024
+"""With less room than this a disk counts as full: a segment may need more."""
 _TEMPORARY: Final = re.compile(r"\.[0-9a-v]{20}-\d+")
 
 
@@ -72,12 +76,14 @@ class LocalStore:
         self._ready_folders: set[str] = set()
         self._inside: set[str] = set()
         self._lock = _ContentionLock(self._base + _LOCK_FILE, SystemClock())
+        self.writes = Writes(self.uri, SystemClock())
         if os.path.lexists(root) and not os.path.isdir(root):
             raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that is free")
         is_writable = os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK)
-        # A store whose disk has failed in this process can be opened and read; a put says why it fails.
+        # A store whose disk is full, or has failed in this process, can be opened and read; a put says why it fails.
         if is_writable and not (fsync and DISK.failure(root) is not None):
-            self._prove_folder()
+            with suppress(StoreUnavailable):
+                self._prove_folder()
 
     def __repr__(self) -> str:
         return f"LocalStore({self.uri!r})"
@@ -129,8 +135,9 @@ class LocalStore:
             StoreUnavailable: nothing was created: no space, no permission, a read-only or broken disk.
             ConfigurationError: the folder, new at this put, cannot link or fsync.
         """
-        outcome, folder = self._create(name, data)
-        return outcome if outcome is not PutOutcome.CREATED else self._made_durable(folder)
+        with self._watched(len(data)):
+            outcome, folder = self._create(name, data)
+            return outcome if outcome is not PutOutcome.CREATED else self._made_durable(folder)
 
     def put_each_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[PutOutcome]:
         """Do `put_if_absent` of each. With fsync, all names that are new in a folder become durable by one fsync.
@@ -138,22 +145,24 @@ class LocalStore:
         Raises:
             StoreUnavailable, ConfigurationError: as `put_if_absent`; those before may have been created.
         """
-        made = [self._create(name, data) for name, data in objects]
-        new = dict.fromkeys(folder for outcome, folder in made if outcome is PutOutcome.CREATED)
-        durable = {folder: self._made_durable(folder) for folder in new}
-        return [outcome if outcome is not PutOutcome.CREATED else durable[folder] for outcome, folder in made]
+        with self._watched(max((len(data) for _, data in objects), default=0)):
+            made = [self._create(name, data) for name, data in objects]
+            new = dict.fromkeys(folder for outcome, folder in made if outcome is PutOutcome.CREATED)
+            durable = {folder: self._made_durable(folder) for folder in new}
+            return [outcome if outcome is not PutOutcome.CREATED else durable[folder] for outcome, folder in made]
 
     def put(self, name: str, data: bytes) -> None:
         """Write the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
         path = self._path(checked_object_name(name))
         check_time("write", path)
         PROCESS.put.note(len(data))
-        _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
-        try:
-            os.replace(temporary, path)
-        except OSError as error:
-            _unlink(temporary)
-            raise _unavailable("write", path, error) from error
+        with self._watched(len(data)):
+            _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
+            try:
+                os.replace(temporary, path)
+            except OSError as error:
+                _unlink(temporary)
+                raise _unavailable("write", path, error) from error
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
         """List the names of the objects directly in `folder` that sort after `after`."""
@@ -232,6 +241,21 @@ class LocalStore:
         except OSError as error:
             raise _unavailable("fsync", path, error) from error
 
+    def why_full(self) -> str | None:
+        """Return whether the disk is full or read-only, without writing; None also where it does not say."""
+        try:
+            disk = os.statvfs(self._base)
+        except (OSError, AttributeError):  # no such folder yet, or no such call
+            return None
+        if disk.f_flag & getattr(os, "ST_RDONLY", 0):
+            return f"the file system of {self._base!r} is read-only"
+        if disk.f_files and not disk.f_favail:
+            return f"the file system of {self._base!r} has no room for another file"
+        free_bytes = disk.f_bavail * disk.f_frsize
+        if free_bytes < _ROOM_BYTES_MIN:
+            return f"the file system of {self._base!r} is full: {free_bytes} bytes are free"
+        return None
+
     def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Order the writers of this machine, threads and processes alike."""
         return self._lock.hold(while_waiting)
@@ -277,6 +301,7 @@ class LocalStore:
         except OSError as error:
             if error.errno in _REFUSED:
                 raise _unavailable("create", path, error) from error
+            self.writes.failed(f"cannot create {path!r}: {error.strerror or error}", len(data))
             return PutOutcome.UNKNOWN, folder
         finally:
             _unlink(temporary)
@@ -287,9 +312,22 @@ class LocalStore:
         if self._fsync:
             try:
                 DISK.fsync(folder, folder)
-            except OSError:
+            except OSError as error:
+                self.writes.failed(f"cannot fsync {folder!r}: {error.strerror or error}", 1)
                 return PutOutcome.UNKNOWN
         return PutOutcome.CREATED
+
+    @contextmanager
+    def _watched(self, size_bytes: int) -> Iterator[None]:
+        """Note whether the body has written an object of so many bytes."""
+        before = self.writes.failure
+        try:
+            yield
+        except StoreUnavailable as error:
+            self.writes.failed(str(error), size_bytes, is_refused=not error.transient)
+            raise
+        if self.writes.failure is before:
+            self.writes.succeeded(size_bytes)
 
     def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
         """Write `data` to a hidden file next to `path`, on the disk if it is to be `durable`; return (folder, file).
@@ -361,6 +399,8 @@ class LocalStore:
             except FileExistsError:
                 self._proven = True
         except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise _unavailable("write", self._base, error) from error
             # A file system without hard links refuses them with EPERM too.
             if step == _FIRST_STEP and error.errno in _PERMISSION:
                 raise _forbidden(self.uri, error) from None
@@ -512,19 +552,11 @@ def _modified_ms(path: str) -> float:
 
 _FIRST_STEP: Final = "create a file"
 _PERMISSION: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
-_NEED_A_HAND: Final = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-}
+_NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _unavailable(verb: str, path: str, error: OSError) -> StoreUnavailable:
-    transient = error.errno not in _NEED_A_HAND
+    transient = error.errno not in NEEDS_A_HAND
     return StoreUnavailable(f"cannot {verb} {path!r}: {error.strerror or error}", transient=transient)
 
 

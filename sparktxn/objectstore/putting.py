@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import BatchStore, ObjectStore, PutOutcome
+from sparktxn.objectstore.writes import failure_of, with_last_error
 from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.process.events import log_event
 
@@ -23,33 +25,48 @@ def put_until_stored(
     """Put an object until the store shows that it exists, and return the bytes that it holds, durable.
 
     The same bytes may be put again after any answer. An object that exists is an earlier attempt, or another writer's
-    object that is as good.
+    object that is as good. A store that refuses is asked no more, unless the refusal may pass.
 
     Args:
         objects: the store.
         name: the object's name.
         data: its bytes.
         clock: for the waits between attempts, which grow.
-        timeout_s: how long all attempts may take together; the deadlines that govern this thread apply too.
+        timeout_s: how long all attempts may take together; the deadlines that govern this thread apply too. There are
+            at most eight, unless the store says that it refuses for now.
 
     Raises:
-        StoreUnavailable: the store did not take it, or did not show it in time; it may still appear.
+        StoreUnavailable: the store refuses it (not transient), did not take it, or did not show it in time; it may
+            still appear.
     """
     ends_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
     pause_s = _BACKOFF_S
-    for _ in range(_ATTEMPTS_MAX):
+    for attempt in itertools.count(1):
         left_s = None if ends_s is None else max(0.0, ends_s - clock.monotonic_s())
-        if objects.put_if_absent(name, data, timeout_s=left_s) is PutOutcome.CREATED:
-            return data
-        found = _stored(objects, name)
+        refused: StoreUnavailable | None = None
+        try:
+            if objects.put_if_absent(name, data, timeout_s=left_s) is PutOutcome.CREATED:
+                return data
+        except StoreUnavailable as error:
+            refused = error
+        # An earlier attempt may be there, whatever the store says to this one.
+        found = _stored(objects, name) if refused is None or attempt > 1 else None
         if found is not None:
             return found
+        if refused is not None and not refused.transient:
+            raise refused
+        failure = failure_of(objects)
+        if failure is not None and failure.is_refused:
+            raise StoreUnavailable(failure.reason, transient=False)
         left_s = time_left_s(None if ends_s is None else max(0.0, ends_s - clock.monotonic_s()))
-        if left_s == 0.0:
+        if left_s == 0.0 or (attempt >= _ATTEMPTS_MAX and (ends_s is None or refused is None)):
+            if refused is not None:
+                raise refused
             break
         clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
         pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
-    raise StoreUnavailable(f"object {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
+    reason = f"object {name!r} was not stored at {objects.uri}: the store did not confirm it in time"
+    raise StoreUnavailable(with_last_error(reason, objects))
 
 
 def put_each_until_stored(objects: ObjectStore, each: Sequence[tuple[str, bytes]], clock: Clock) -> None:

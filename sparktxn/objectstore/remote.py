@@ -22,6 +22,7 @@ import fsspec
 from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean, extra_to_install
 from sparktxn.metrics.process import PROCESS
+from sparktxn.objectstore.answers import PutAnswer, meaning_of
 from sparktxn.objectstore.azure import AZURE
 from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, causes
 from sparktxn.objectstore.contract import (
@@ -37,6 +38,7 @@ from sparktxn.objectstore.gcs import GCS
 from sparktxn.objectstore.s3 import CONNECTIONS, S3
 from sparktxn.objectstore.secrets import SecretMask
 from sparktxn.objectstore.uri import EXTRAS, StoreUri
+from sparktxn.objectstore.writes import SENDS, Sends, Writes
 from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_deadline
 from sparktxn.process.events import log_event
 from sparktxn.process.fork import ForkGuard
@@ -52,7 +54,6 @@ _NO_CREDENTIALS: Final = frozenset(
     | {"NoCredentials", "DefaultCredentialsError", "RefreshError"}  # Google
     | {"ClientAuthenticationError"}  # Azure
 )
-_TAKEN: Final = frozenset({"PreconditionFailed", "BlobAlreadyExists"})
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _RIGHTS: Final = "check the credentials and their rights: readers get and list, writers put, maintenance deletes"
 _TOO_MANY: Final = 429
@@ -90,6 +91,7 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._fork = ForkGuard()
         self._requests: CloudRequests | None = None
+        self.writes = Writes(self.uri, clock)
 
     def __repr__(self) -> str:
         return f"RemoteStore({self.uri!r})"
@@ -113,31 +115,64 @@ class RemoteStore:
         return data if data is None or end > start else b""
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Create the object if the name is free; answers within `timeout_s`, and the store's request timeout."""
+        """Create the object if the name is free; answers within `timeout_s`, and the store's request timeout.
+
+        Raises:
+            StoreUnavailable: nothing was sent, or the one request that was has been refused: nothing was written.
+        """
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
         check_time("create", f"{self._scheme}://{key}")
         patience = _Patience(self._clock, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
         PROCESS.put.note(len(data))
+        sends, tries = Sends(self.writes, self._mask.hidden), 0
+
+        async def once() -> None:
+            nonlocal tries
+            tries += 1
+            await requests.create(key, data)
 
         async def create() -> None:
-            await self._repeated(lambda: requests.create(key, data), patience, self._may_be_sent_again)
+            SENDS.set(sends)
+            await self._repeated(once, patience, self._may_be_sent_again)
 
         try:
             self._wait(create, patience.request_s())
         except Exception as error:  # noqa: BLE001 - whatever a client raises, the object may be there
-            outcome = _outcome(self._cloud.refusal(error), error)
-            if outcome is PutOutcome.UNKNOWN:
-                log_event("create_unknown", object=key, reason=self._reason(error, patience))
-            return outcome
+            reason = f"cannot create {self._scheme}://{key}: {self._reason(error, patience)}"
+            if isinstance(error, TimeoutError) and sends.said:
+                reason = f"{reason}: {sends.said}"
+            return self._failed_create(error, reason, len(data), is_only_one=sends.count == tries == 1)
+        self.writes.succeeded(len(data))
         return PutOutcome.CREATED
+
+    def _failed_create(self, error: Exception, reason: str, size_bytes: int, *, is_only_one: bool) -> PutOutcome:
+        """Return what a failed create says; another 409 says "not written, try again", as clients have done.
+
+        Raises:
+            StoreUnavailable: it was refused, and `is_only_one`: no other request of this put is without an answer.
+        """
+        answer = _meaning(self._cloud.refusal(error), error)
+        if answer is PutAnswer.TAKEN:
+            return PutOutcome.EXISTS
+        self.writes.failed(reason, size_bytes, is_refused=answer is PutAnswer.REFUSED)
+        if is_only_one and answer is not PutAnswer.UNANSWERED:
+            raise StoreUnavailable(reason, transient=answer is not PutAnswer.REFUSED) from error
+        log_event("create_unknown", reason=reason)
+        return PutOutcome.UNKNOWN
 
     def put(self, name: str, data: bytes) -> None:
         """Write the object, over an older one; a store that says that this is too often is not asked again."""
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
         PROCESS.put.note(len(data))
-        self._ask("write", [key], lambda key: requests.write(key, data))
+        try:
+            self._ask("write", [key], lambda key: requests.write(key, data))
+        except StoreUnavailable as error:
+            # Of hints that are written too often, and of a group's signs of life, the next one is as good.
+            self.writes.failed(str(error), len(data), is_refused=not error.transient)
+            raise
+        self.writes.succeeded(len(data))
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
         """List the names of the objects directly in `folder` that sort after `after`."""
@@ -255,7 +290,10 @@ class RemoteStore:
             return await self._repeated(lambda: request(key), patience, may_pass)
         except Exception as error:
             reason = self._reason(error, patience)
-            raise StoreUnavailable(f"cannot {verb} {self._scheme}://{key}: {reason}") from error
+            is_refused = _meaning(self._cloud.refusal(error), error) is PutAnswer.REFUSED
+            raise StoreUnavailable(
+                f"cannot {verb} {self._scheme}://{key}: {reason}", transient=not is_refused
+            ) from error
 
     async def _repeated(
         self, request: Callable[[], Awaitable[Answer]], patience: _Patience, may_pass: Callable[[BaseException], bool]
@@ -331,12 +369,11 @@ class _Patience:
         return f"no answer in {self._timeout_s:g} s"
 
 
-def _outcome(refusal: ErrorResponse, error: BaseException) -> PutOutcome:
-    """Return what a failed create says; another 409 says "not written, try again", as clients have done."""
-    is_taken = refusal.status == 412 or refusal.code in _TAKEN
-    if is_taken or (not refusal.status and isinstance(error, FileExistsError)):
-        return PutOutcome.EXISTS
-    return PutOutcome.UNKNOWN
+def _meaning(refusal: ErrorResponse, error: BaseException) -> PutAnswer:
+    """Return what a failed request says of its object."""
+    if not refusal.status and isinstance(error, FileExistsError):
+        return PutAnswer.TAKEN
+    return meaning_of(refusal.status, refusal.code)
 
 
 def _is_transient(refusal: ErrorResponse, error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
 from sparktxn.objectstore.contract import ObjectInfo
+from sparktxn.objectstore.writes import SENDS
 
 __all__ = ["CONNECTIONS", "S3", "found_credentials"]
 
@@ -84,11 +85,46 @@ def _connect(storage: Mapping[str, Any], timeout_s: float) -> _S3Requests:
         "connect_timeout": min(5.0, timeout_s),
         "read_timeout": min(20.0, timeout_s),
         "max_pool_connections": CONNECTIONS,
+        "http_session_cls": _counting_session(),
         "retries": {"mode": "standard", "total_max_attempts": 3},
     }
     options["config_kwargs"] = config | options.get("config_kwargs", {})
     options["session"] = _aws_session(options.pop("profile", None))
     return _S3Requests(_file_system()(**options, skip_instance_cache=True, use_listings_cache=False))
+
+
+@functools.cache
+def _counting_session() -> type:
+    """Return aiobotocore's session over one that counts each request into `SENDS`.
+
+    It counts below the three layers that send a request again: s3fs, botocore, and aiohttp, which does so where a
+    connection was lost. Should another version not use that session, nothing is counted. Each refusal then is one that
+    may hide an earlier request without an answer.
+    """
+    from aiobotocore.httpsession import AIOHTTPSession
+    from aiohttp import TraceConfig
+
+    async def count(_: Any, __: Any, ___: Any) -> None:
+        if (sends := SENDS.get()) is not None:
+            sends.count += 1
+
+    async def note(_: Any, __: Any, failed: Any) -> None:
+        if (sends := SENDS.get()) is not None:
+            sends.failed(failed.exception)
+
+    trace = TraceConfig()
+    trace.on_request_headers_sent.append(count)
+    trace.on_request_exception.append(note)
+    trace.freeze()
+
+    class CountingSession(AIOHTTPSession):  # type: ignore[misc, unused-ignore]
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            if trace not in session.trace_configs:
+                session.trace_configs.append(trace)
+            return session
+
+    return CountingSession
 
 
 @functools.cache
@@ -121,7 +157,9 @@ def _refusal(error: BaseException) -> ErrorResponse:
         answer = getattr(cause, "response", None)
         if isinstance(answer, Mapping):
             status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return ErrorResponse(int(status), str(answer.get("Error", {}).get("Code", "")))
+            said = answer.get("Error", {})
+            code, text = str(said.get("Code", "")), str(said.get("Message", ""))
+            return ErrorResponse(int(status), code, "" if text == code else text)
     return ErrorResponse()
 
 

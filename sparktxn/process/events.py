@@ -40,7 +40,7 @@ EVENTS: Final[dict[str, Event]] = {
         "right, here or where that entry was written",
     ),
     "console_request_failed": Event(WARNING, "the console cannot answer %(method)s %(path)r: %(error)s"),
-    "create_unknown": Event(WARNING, "creating %(object)s: %(reason)s; reading it back decides"),
+    "create_unknown": Event(DEBUG, "%(reason)s; reading it back decides"),
     "drop_failed": Event(ERROR, "a handle was dropped without close(), and what it held could not be given back"),
     "exporter_scrape_failed": Event(WARNING, "the exporter cannot read the store: %(error)s"),
     "fold_failed": Event(
@@ -148,6 +148,9 @@ EVENTS: Final[dict[str, Event]] = {
     "settings_ignored": Event(DEBUG, "%(client)s settings without a meaning here were ignored: %(settings)s"),
     "states_unknown": Event(WARNING, "no transaction has the states %(states)s: expected %(expected)s"),
     "store_did_not_answer": Event(WARNING, "the store did not answer, trying again: %(error)s"),
+    "store_write_failed": Event(
+        WARNING, "writes to %(store)r fail, %(failures)d since the last such line; the last one: %(error)s"
+    ),
     "table_not_publishable": Event(WARNING, "a table of %(store)r is left to other processes: %(reason)s"),
     "tables_not_published": Event(
         WARNING, "tables of %(store)r were not published, and are tried again in %(retry_s)d s: %(kind)s: %(error)s"

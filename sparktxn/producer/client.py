@@ -103,7 +103,7 @@ class Producer(ProducerLookups):
                 self._settings.transactional_id,
                 self._settings.transaction_timeout_ms,
                 delivery_timeout_s=self._settings.delivery_timeout_s,
-                on_fatal=self._reports.add_error,
+                on_error=self._reports.add_error,
                 refuse_records=self._accepting.clear,
             )
         self._reports.statistics = Statistics.wanted(self._settings, self._clock, self._said_in_statistics)
@@ -486,7 +486,10 @@ class Producer(ProducerLookups):
                 self._clock, self._now_ms = log.clock, log.clock.wall_ms
                 self._choice.seed(log.ids)
                 if self._transactions is None:
-                    self._linger = Linger(log, self._outbox, buffers, self._settings, weakly(self._after_round))
+                    on_round, on_error = weakly(self._after_round), self._reports.add_error
+                    self._linger = Linger(
+                        log, self._outbox, buffers, self._settings, on_round=on_round, on_error=on_error
+                    )
                 self._log = log
                 self._holdings = Holdings(self._settings.client_id, log, self._outbox, buffers, self._linger)
             return self._log, self._outbox

@@ -7,9 +7,18 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.errors import (
+    ClockSkewError,
+    CommandRefused,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    StoreError,
+    StoreUnavailable,
+)
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
+from sparktxn.objectstore.writes import with_last_error
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, callers_own_time, is_time_up, time_left_s
 from sparktxn.process.dropped import Held, hold
@@ -64,13 +73,21 @@ class Linger:
     """Publishes what waits in `buffers` until it is closed. Reports and errors are queued, never raised."""
 
     def __init__(
-        self, log: Log, outbox: Outbox, buffers: Buffers, settings: ProducerSettings, on_round: Callable[[], None]
+        self,
+        log: Log,
+        outbox: Outbox,
+        buffers: Buffers,
+        settings: ProducerSettings,
+        *,
+        on_round: Callable[[], None],
+        on_error: Callable[[KafkaError], None],
     ) -> None:
         self._log = log
         self._outbox = outbox
         self._buffers = buffers
         self._settings = settings
         self._on_round = on_round
+        self._on_error = on_error
         self._bell = _Bell()
         self._thread: threading.Thread | None = None
         self._life = Deadline(log.clock, None)
@@ -193,10 +210,13 @@ class Linger:
             except CommandRefused as refused:
                 self._outbox.discard(refused.error)
             except StoreError as error:
-                if error.error.retriable() and not is_time_up() and not self._bell.closed:
+                if _is_refusal(error) and self._outbox.withdraw():
+                    self._report(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.error.str()))
+                elif error.error.retriable() and not is_time_up() and not self._bell.closed:
                     self._log.clock.sleep(_RETRY_PAUSE_S)
                     continue
-                self._give_up(error)
+                else:
+                    self._give_up(error)
             return
 
     def _publish(self) -> None:
@@ -224,10 +244,27 @@ class Linger:
                 self._outbox.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]
 
     def _give_up(self, error: KafkaException) -> None:
-        """Report a time-out for all that waits. A list that was sent may still be stored, and is resolved later."""
-        self._outbox.withdraw()
-        reason = f"not stored within delivery.timeout.ms: {error.error.str()}"
-        self._outbox.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))
+        """Report a time-out for all that waits. The report of a list that may be stored says so."""
+        said = with_last_error(error.error.str(), self._log.objects)
+        not_stored = KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, f"not stored within delivery.timeout.ms: {said}")
+        if self._outbox.withdraw():
+            self._report(not_stored)
+            return
+        reason = f"the outcome is not known after delivery.timeout.ms (possibly persisted): {said}"
+        not_known = KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason)
+        self._on_error(not_known)
+        self._outbox.give_up(not_known)
+        self._outbox.discard(not_stored)
+
+    def _report(self, error: KafkaError) -> None:
+        """Report that what waits never will be stored."""
+        self._on_error(error)
+        self._outbox.discard(error)
+
+
+def _is_refusal(error: StoreError) -> bool:
+    """Return whether the store refuses to write until an administrator acts; a clock may be set right in time."""
+    return isinstance(error, StoreUnavailable) and not error.transient and not isinstance(error, ClockSkewError)
 
 
 def _serve(bell: _Bell, reference: weakref.ref[Linger], held: Held) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.errors import KafkaError, OutcomeUnknown
+from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import acquired_in_time
@@ -40,6 +40,7 @@ class Outbox(TransactionWriter):
         self._operation = TransactionOperation.PUBLISH
         self._named: Sequence[PendingSegment] = ()
         self._before_count = 0
+        self._is_given_up = False
         self.stored_records: dict[TopicPartitionKey, int] = {}
         """Records that entries of this producer name, by (topic, partition)."""
         self.dropped_records = 0
@@ -112,6 +113,35 @@ class Outbox(TransactionWriter):
         self.send(staged, before=before, after=after, transaction=transaction)
         self._before_count = len(before)
         self._operation, self._named = operation, segments
+
+    def give_up(self, error: KafkaError) -> None:
+        """Report `error` for the records of the list under way, whose outcome is not known, and put it no more.
+
+        The next list is sent once it is known what became of this one, as its sequences depend on that.
+        """
+        assert self._under_way is not None, "no list is under way"
+        self._is_given_up = True
+        self._under_way.ticket.let_go()
+        self._buffers.settle(self._named)
+        for segment in self._named:
+            self._reports.add(segment.failed(error))
+
+    def resolve(self, *, cancel: bool = False) -> list[CommandResult]:
+        """Return the results of the list under way, as `TransactionWriter` does; none of one given up and not written.
+
+        Raises:
+            CommandRefused, OutcomeUnknown, StoreUnavailable, OutcomeLost: as there.
+        """
+        try:
+            return super().resolve(cancel=cancel)
+        except KafkaException:
+            sent = self._under_way
+            if not self._is_given_up or sent is None or not sent.ticket.is_done():
+                raise
+            self._under_way = None
+            return []
+        finally:
+            self._is_given_up = self._is_given_up and self._under_way is not None
 
     def _stored(self, results: Sequence[CommandResult]) -> None:
         """Queue the reports of the records that the list has named; its segments wait no more."""

@@ -56,14 +56,17 @@ class Transactions:
         timeout_ms: int,
         *,
         delivery_timeout_s: float,
-        on_fatal: Callable[[KafkaError], None],
+        on_error: Callable[[KafkaError], None],
         refuse_records: Callable[[], None],
     ) -> None:
-        """`on_fatal` gets a fatal error; `refuse_records` is called when records may no longer be produced."""
+        """`on_error` gets errors of the store, and a fatal one.
+
+        `refuse_records` is called when records may no longer be produced.
+        """
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._delivery_timeout_s = delivery_timeout_s
-        self._on_fatal = on_fatal
+        self._on_error = on_error
         self._refuse_records = refuse_records
         self._states = ProducerStates()
         self._prepared: PreparedTransaction | None = None
@@ -230,6 +233,7 @@ class Transactions:
                 raise self._refused(refused, operation) from None
             except StoreError as error:
                 if error.error.retriable() or operation is TransactionOperation.INIT:
+                    self._on_error(error.error)
                     raise
                 failure = KafkaException(KafkaError(error.error.code(), error.error.str(), fatal=True))
                 self._fail(Failure.FATAL, failure)
@@ -300,7 +304,7 @@ class Transactions:
                 self._move(_S.ABORTABLE_ERROR, error)
         elif failure in (Failure.FATAL, Failure.FENCED):
             self._move(_S.FATAL_ERROR, error)
-            self._on_fatal(error.error)
+            self._on_error(error.error)
 
     def _refused(self, refused: CommandRefused, operation: TransactionOperation) -> KafkaException:
         """Return the exception that reports a refusal to the caller; the state and the waiting reports follow it."""

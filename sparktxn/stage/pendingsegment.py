@@ -22,6 +22,7 @@ from sparktxn.kafka.message import (
     ReadMessage,
 )
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.writes import with_last_error
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
@@ -193,7 +194,8 @@ class PendingSegment:
 
         Raises:
             OutcomeUnknown: the deadline passed while it was under way.
-            StoreUnavailable: the object store does not answer.
+            StoreUnavailable: the object store does not answer, or refuses it. No entry names the segment: it is not
+                stored.
         """
         remaining_s = time_left_s()
         is_patient = remaining_s is None or remaining_s >= self._uploads.timeout_s
@@ -208,8 +210,11 @@ class PendingSegment:
             try:
                 future.result(remaining_s)
             except FutureTimeoutError:
-                reason = f"the deadline passed while {self.describe()} was uploaded, after {remaining_s:.1f} s"
-                raise OutcomeUnknown(f"{reason}: the upload goes on, call again") from None
+                reason = (
+                    f"{self.describe()} was not uploaded by the deadline, after {remaining_s:.1f} s: call again, which "
+                    "waits for the upload"
+                )
+                raise OutcomeUnknown(with_last_error(reason, self._uploads.objects)) from None
             finally:
                 if future.done():
                     self._future = None

@@ -30,6 +30,8 @@ class RequestFault(Enum):
     UNAVAILABLE_BEFORE = "503 SlowDown, before"
     UNAVAILABLE_AFTER = "503 SlowDown, after"
     CONFLICT_BEFORE = "409 ConditionalRequestConflict, before"
+    DENIED_BEFORE = "403 AccessDenied, before"
+    EXPIRED_BEFORE = "400 ExpiredToken, before"
     HANG_BEFORE = "no answer ever, before: a black hole"
     HANG_AFTER = "no answer ever, after"
     DELAY = "the answer comes late"
@@ -41,6 +43,8 @@ _CARRIED_OUT: Final = frozenset(
 _ERRORS: Final = {
     RequestFault.UNAVAILABLE_BEFORE: (503, "SlowDown"),
     RequestFault.UNAVAILABLE_AFTER: (503, "SlowDown"),
+    RequestFault.DENIED_BEFORE: (403, "AccessDenied"),
+    RequestFault.EXPIRED_BEFORE: (400, "ExpiredToken"),
     RequestFault.CONFLICT_BEFORE: (409, "ConditionalRequestConflict"),
 }
 _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})

@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
+from sparktxn.objectstore.writes import Writes
+from sparktxn.process.clock import SystemClock
 
 __all__ = ["Died", "Fault", "FaultyStore", "Operation", "Script", "at_operation", "healthy"]
 
@@ -55,12 +57,14 @@ class Fault(Enum):
     """A write is applied and answered, and a duplicate of it arrives when the script's `later` says so."""
     SLOW = "slow"
     """It is applied, and the process pauses before it hears of it."""
+    DENIED = "denied"
+    """403: a write is not applied, and the store says that neither will be the next."""
 
     def means_something_for(self, verb: str) -> bool:
         """Return False if an operation of this kind goes well under this fault."""
         if self in (Fault.CONFLICT, Fault.CONFLICT_APPLIED):
             return verb == "put_if_absent"
-        if self in (Fault.TWICE, Fault.LATE, Fault.COPY_LATER):
+        if self in (Fault.TWICE, Fault.LATE, Fault.COPY_LATER, Fault.DENIED):
             return verb in ("put_if_absent", "put", "delete")
         return self is not Fault.NONE
 
@@ -110,6 +114,7 @@ class FaultyStore:
         self._later = later
         self._pause = pause
         self._dead = False
+        self.writes = Writes(inner.uri, SystemClock())
 
     def get(self, name: str) -> bytes | None:
         """Return the object's bytes, or None."""
@@ -138,16 +143,21 @@ class FaultyStore:
             return self._inner.put_if_absent(name, data, timeout_s=timeout_s)
 
         fault = self._next("put_if_absent", name)
-        if fault is Fault.UNAVAILABLE:
-            raise StoreUnavailable(f"put_if_absent of {name!r}: {fault.value}")
+        said = f"put_if_absent of {name!r}: {fault.value}"
+        if fault in (Fault.UNAVAILABLE, Fault.DENIED):
+            self.writes.failed(said, len(data), is_refused=fault is Fault.DENIED)
+            raise StoreUnavailable(said, transient=fault is not Fault.DENIED)
         if fault is Fault.LATE:
             self._later(put)
         if fault in (Fault.REFUSED, Fault.LATE, Fault.CONFLICT):
+            self.writes.failed(said, len(data))
             return PutOutcome.UNKNOWN
         outcome = put()
         self._after(fault)
         if fault in (Fault.RESPONSE_LOST, Fault.CONFLICT_APPLIED):
+            self.writes.failed(said, len(data))
             return PutOutcome.UNKNOWN
+        self.writes.succeeded(len(data))
         if fault is Fault.COPY_LATER:
             self._later(put)
         return put() if fault is Fault.TWICE else outcome
@@ -209,10 +219,10 @@ class FaultyStore:
         fault = self._next(verb, name)
         if fault in (Fault.LATE, Fault.COPY_LATER):
             self._later(write)
-        if fault not in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.LATE):
+        if fault not in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.LATE, Fault.DENIED):
             write()
         if fault is Fault.TWICE:
             write()
         self._after(fault)
-        if fault in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
-            raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}")
+        if fault in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE, Fault.DENIED):
+            raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}", transient=fault is not Fault.DENIED)

@@ -84,7 +84,9 @@ def test_writes(verb: str, fault: Fault) -> None:
     assert faulty.is_applied(verb) is (fault in APPLIED or not means_something)
     if fault in (Fault.DIE_BEFORE, Fault.DIE_AFTER):
         assert told is Died
-    elif fault is Fault.UNAVAILABLE or (verb != "put_if_absent" and means_something and fault in UNKNOWN):
+    elif fault in (Fault.UNAVAILABLE, Fault.DENIED) or (
+        verb != "put_if_absent" and means_something and fault in UNKNOWN
+    ):
         assert told is StoreUnavailable
     elif verb == "put_if_absent":
         expected = PutOutcome.EXISTS if fault is Fault.TWICE else PutOutcome.CREATED

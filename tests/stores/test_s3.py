@@ -11,6 +11,7 @@ import pytest
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
+from sparktxn.objectstore.writes import failure_of
 from sparktxn.process.clock import SystemClock
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 from sparktxn.testing.objectstore_tests import ENTRY, Opening
@@ -77,6 +78,59 @@ class TestMoto(S3Tests):
             time.sleep(0.05)
         assert truth.read(ENTRY) == b"x"
         assert ("PUT", f"/{BUCKET}/{faulty_opening.uri.rsplit('/', 1)[1]}/{ENTRY}") in proxy.requests
+
+    @pytest.mark.parametrize(
+        ("fault", "code", "transient"),
+        [(RequestFault.DENIED_BEFORE, "AccessDenied", False), (RequestFault.EXPIRED_BEFORE, "ExpiredToken", True)],
+    )
+    def test_a_refused_create_has_written_nothing_and_says_why(
+        self,
+        faulty_opening: Opening,
+        proxy: FaultProxy,
+        truth: ServerTruth,
+        fault: RequestFault,
+        code: str,
+        transient: bool,
+    ) -> None:
+        with closing(faulty_opening.open()) as store:
+            proxy.inject(fault, method="PUT", times=1)
+            with pytest.raises(StoreUnavailable, match=f"{code}.*: injected") as refused:
+                store.put_if_absent(ENTRY, b"x")
+            assert refused.value.transient is transient
+            assert truth.read(ENTRY) is None
+            assert store.put_if_absent(ENTRY, b"x") is PutOutcome.CREATED
+
+    @pytest.mark.parametrize("lost", [RequestFault.DROP_AFTER, RequestFault.UNAVAILABLE_AFTER])
+    @pytest.mark.parametrize("refused", [RequestFault.DENIED_BEFORE, RequestFault.EXPIRED_BEFORE])
+    @pytest.mark.parametrize("has_connection", [True, False])
+    def test_a_refusal_of_what_a_client_below_has_sent_again_says_nothing_of_the_first_request(
+        self,
+        faulty_opening: Opening,
+        proxy: FaultProxy,
+        truth: ServerTruth,
+        lost: RequestFault,
+        refused: RequestFault,
+        has_connection: bool,
+    ) -> None:
+        """Aiohttp sends a put again that has lost its connection, botocore one that was answered by 503."""
+        with closing(faulty_opening.open()) as store:
+            if has_connection:
+                store.get(ENTRY)
+            proxy.inject(lost, method="PUT", times=1)
+            proxy.inject(refused, method="PUT", times=100)
+            assert store.put_if_absent(ENTRY, b"x") is PutOutcome.UNKNOWN
+            assert truth.read(ENTRY) == b"x"
+
+    def test_what_a_store_without_a_network_has_said_last_is_known_before_its_clients_give_up(
+        self, faulty_opening: Opening, proxy: FaultProxy
+    ) -> None:
+        with closing(faulty_opening.open()) as store:
+            store.get(ENTRY)
+            proxy.inject(RequestFault.DROP_AFTER, method="PUT", times=1000)
+            assert store.put_if_absent(ENTRY, b"x", timeout_s=0.5) is PutOutcome.UNKNOWN
+            failure = failure_of(store)
+            assert failure is not None
+            assert "Server disconnected" in failure.reason
 
 
 @pytest.mark.nightly

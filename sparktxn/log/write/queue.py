@@ -136,10 +136,12 @@ class QueuedList:
         if self.is_done():
             return
         if self.may_take_effect() and isinstance(error, StoreUnavailable):
-            unknown = f"the outcome is unknown at the deadline ({error}): call the same method again"
+            unknown = (
+                f"the outcome is unknown at the deadline (possibly persisted): call the same method again: {error}"
+            )
             raise OutcomeUnknown(unknown) from error
         if not self.may_take_effect() and isinstance(error, OutcomeUnknown):
-            raise StoreUnavailable(f"the request was not sent by the deadline ({error}): call again") from error
+            raise StoreUnavailable(f"the request was not sent by the deadline: call again: {error}") from error
         raise error
 
     def move(self, state: ListState) -> None:

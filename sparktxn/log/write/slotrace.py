@@ -20,6 +20,7 @@ from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList, WaitingList
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.objectstore.writes import failure_of, with_last_error
 from sparktxn.process.clock import Clock, is_time_up, time_left_s
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply_list
@@ -123,7 +124,7 @@ class Slot:
 
         Raises:
             OutcomeUnknown: that is not known by the deadline.
-            StoreUnavailable: nothing was put.
+            StoreUnavailable: nothing was put, and no earlier put is without an answer.
         """
         assert self.flight is not None
         for list_, _ in self.flight.accepted:
@@ -139,15 +140,21 @@ class Slot:
         while True:
             remaining_s = time_left_s()
             timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
-            if self._put(flight, name, timeout_s) is PutOutcome.CREATED:
-                return flight
-            cause = None
+            cause: StoreUnavailable | str | None = None
+            try:
+                if self._put(flight, name, timeout_s) is PutOutcome.CREATED:
+                    return flight
+                cause = failure.reason if (failure := failure_of(self._objects)) is not None else None
+            except StoreUnavailable as error:
+                if self.flight is None:
+                    raise
+                cause = error  # but an earlier put may have landed
             try:
                 found = self._read()
                 if found is not None:
                     return found
             except StoreUnavailable as error:
-                cause = error
+                cause = cause or error
             if is_time_up():
                 raise self.unknown(cause)
             backoff_s = pause(self._clock, backoff_s)
@@ -256,17 +263,19 @@ class Slot:
     def too_late(self, list_: QueuedList, failure: StoreUnavailable | None) -> StoreError:
         """Return the error at the deadline: a list that was in a sent body may still take effect, now or later."""
         if not list_.may_take_effect():
-            return failure or StoreUnavailable("the deadline passed, and the request is in no entry: call again")
+            failure = failure or StoreUnavailable("the deadline passed, and the request is in no entry: call again")
+            reason = with_last_error(failure.error.str(), self._objects)
+            return failure if reason == failure.error.str() else StoreUnavailable(reason)
         if self.flight is not None:
             return self.unknown(failure)
         return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
 
-    def unknown(self, cause: StoreError | None) -> OutcomeUnknown:
-        """Return the error of a call whose deadline passes while the slot is not resolved."""
-        why = f" ({cause})" if cause is not None else ""
+    def unknown(self, cause: StoreError | str | None) -> OutcomeUnknown:
+        """Return the error of a call whose deadline passes while the slot is not resolved; `cause` is its end."""
+        why = f": {cause}" if cause is not None else ""
         return OutcomeUnknown(
-            f"the outcome of log entry {self.number} is unknown at the deadline{why}: "
-            "call the same method again, which resolves it; nothing was deleted"
+            f"the outcome of log entry {self.number} is unknown at the deadline (possibly persisted): "
+            f"call the same method again, which resolves it; nothing was deleted{why}"
         )
 
 
