@@ -306,7 +306,7 @@ def test_columns_that_iceberg_takes_for_one_are_refused(store: Store) -> None:
     columns = pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))])
     store.create_topic("mixed", schema=columns, settings=TABLE)
     with pytest.raises(
-        ConfigurationError, match=r"'mixed' cannot be an Iceberg table: two columns or fields are called 'a\.b' there"
+        ConfigurationError, match=r"'mixed': it cannot be an Iceberg table: two columns or fields are called 'a\.b'"
     ):
         publish_tables(store, ["mixed"])
 
