@@ -85,12 +85,14 @@ def application(source: Source, timeout_s: float | None) -> Starlette:
         "/files": files,
         "/maintenance": maintenance,
     }
+    figures = StoreMetrics(source.store, _scrape_s(timeout_s))
     routes = [Route(path, pages.of(show)) for path, show in shown.items()]
     routes += [
         Route("/topics/{name}/download", pages.download),
         Route("/topics/{name}/records/{partition:int}/{offset:int}/value", pages.reads(pages.value)),
         Route("/log/{number:int}/raw", pages.reads(pages.raw)),
-        Route("/metrics", _metrics(StoreMetrics(source.store, _scrape_s(timeout_s)))),
+        Route("/metrics", _metrics(figures)),
+        Route("/healthz", _health(figures)),
         Route("/static/{name}", _static),
     ]
     if source.allow_changes:
@@ -269,6 +271,16 @@ def _metrics(found: StoreMetrics) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:
         data, content_type = found.page(request.headers.get("accept"))
         return Response(data, headers={"Content-Type": content_type})
+
+    return endpoint
+
+
+def _health(found: StoreMetrics) -> Callable[[Request], Response]:
+    """Return the endpoint that answers 200 if the store can be read, and takes writes as far as that is known."""
+
+    def endpoint(request: Request) -> Response:
+        problem = found.problem()
+        return Response(f"{problem or 'ok'}\n", 200 if problem is None else 503, media_type="text/plain")
 
     return endpoint
 

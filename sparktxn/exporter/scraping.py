@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from typing import Any
 
 from sparktxn.exporter.storemetrics import StoreMetrics
 from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.listening import address_of, listening
-from sparktxn.process.wsgiserver import wsgi_server
+from sparktxn.process.wsgiserver import Application, wsgi_server
 from sparktxn.store import Store
 
 __all__ = ["serve"]
@@ -23,7 +24,7 @@ def serve(
     on_start: Callable[[str], None],
     allowed_hosts: Iterable[str] = (),
 ) -> None:
-    """Serve the figures of an open store at ``/metrics`` until this process is interrupted.
+    """Serve the figures of an open store at ``/metrics``, and ``/healthz``, until this process is interrupted.
 
     Args:
         store: the store.
@@ -40,6 +41,20 @@ def serve(
     hosts = AnsweredHosts(host, allowed_hosts)
     metrics = StoreMetrics(store, timeout_s)
     with closing(listening(host, port, "--listen")) as listener:
-        server = wsgi_server(metrics.wsgi(), host, listener, hosts)
+        server = wsgi_server(_pages(metrics), host, listener, hosts)
         on_start(f"{address_of(host, listener)}/metrics")
         server.serve_forever()
+
+
+def _pages(metrics: StoreMetrics) -> Application:
+    figures: Application = metrics.wsgi()
+
+    def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/healthz":
+            return figures(environ, start_response)
+        problem = metrics.problem()
+        head = [("Content-Type", "text/plain; charset=utf-8")]
+        start_response("200 OK" if problem is None else "503 Service Unavailable", head)
+        return [f"{problem or 'ok'}\n".encode()]
+
+    return application

@@ -10,6 +10,7 @@ from sparktxn.exporter.storefigures import Figures, StoreFigures
 from sparktxn.metrics.families import STORE_FAMILIES
 from sparktxn.process.events import log_event
 from sparktxn.store import Store
+from sparktxn.store.writeproblem import write_problem
 from sparktxn.values import arguments
 
 try:
@@ -56,6 +57,19 @@ class StoreMetrics(Collector):
     def __repr__(self) -> str:
         return f"StoreMetrics({self._log.objects.uri!r})"
 
+    def problem(self) -> str | None:
+        """Return why the store cannot be used as it should, for a server's page of health; None if it can.
+
+        It is read, and nothing is written: of a remote store only failed writes of this process say that it takes none.
+        """
+        try:
+            with self._log.within(self._timeout_s):
+                self._log.refresh()
+        except KafkaException as error:
+            return f"the store cannot be read: {error.args[0].name()}"
+        problem = write_problem(self._log, tries=False)
+        return None if problem is None else f"the store takes no writes: {problem}"
+
     def page(self, accept: str | None = None) -> tuple[bytes, str]:
         """Return the page and its content type, for a server's own route.
 
@@ -84,6 +98,8 @@ class StoreMetrics(Collector):
                 figures = self._figures.read()
         except KafkaException as error:
             log_event("exporter_scrape_failed", error=error)
+        if figures:
+            figures["txnlog_store_writable"] = [((), float(write_problem(self._log, tries=False) is None))]
         figures["txnlog_up"] = [((), float(bool(figures)))]
         figures["txnlog_scrape_duration_seconds"] = [((), clock.monotonic_s() - began_s)]
         return [metric for metric in _metrics(figures) if metric.samples]

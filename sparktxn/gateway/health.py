@@ -14,8 +14,10 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.requestfigures import FAMILIES, Samples
 from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.background import start_thread
+from sparktxn.process.clock import Deadline
 from sparktxn.process.listening import Endpoint, address_of, listening
 from sparktxn.process.wsgiserver import Application, wsgi_server
+from sparktxn.store.writeproblem import write_problem
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -31,7 +33,7 @@ __all__ = ["health_pages"]
 
 _ANSWER_S: Final = 5.0
 """So long may the gateway, and its store, take to say that they are well."""
-_TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+_TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
 
 
 @contextmanager
@@ -66,10 +68,10 @@ def _pages(broker: Broker, loop: asyncio.AbstractEventLoop) -> Application:
         if environ["PATH_INFO"] == "/metrics":
             return figures(environ, start_response)
         if environ["PATH_INFO"] != "/healthz":
-            start_response("404 Not Found", _TEXT)
+            start_response("404 Not Found", list(_TEXT))
             return [b"expected /healthz or /metrics\n"]
         problem = _problem(broker, loop)
-        start_response("200 OK" if problem is None else "503 Service Unavailable", _TEXT)
+        start_response("200 OK" if problem is None else "503 Service Unavailable", list(_TEXT))  # a server adds to it
         return [f"{problem or 'ok'}\n".encode()]
 
     return application
@@ -85,7 +87,9 @@ def _problem(broker: Broker, loop: asyncio.AbstractEventLoop) -> str | None:
         return f"the gateway, or its store, has not answered for {_ANSWER_S:.0f} s"
     except KafkaException as error:
         return f"the store cannot be read: {error.args[0].name()}"
-    return None
+    with Deadline(broker.log.clock, _ANSWER_S).governs():
+        problem = write_problem(broker.log, tries=True)
+    return None if problem is None else f"the store takes no writes: {problem}"
 
 
 def _newest_entry(broker: Broker, loop: asyncio.AbstractEventLoop) -> int:

@@ -98,6 +98,9 @@ STORE_FAMILIES: Final[dict[str, Family]] = {
     "txnlog_last_vacuum_age_seconds": _family("Time since a vacuum last moved the horizon, or noted what it has left"),
     "txnlog_never_vacuumed_age_seconds": _family("Time since the first entry of a store that no vacuum has worked on"),
     "txnlog_up": _family("1 if the store could be read for this scrape, else 0 with no other figure of it"),
+    "txnlog_store_writable": _family(
+        "0 if the store's disk is full or read-only, or writes of this process fail, else 1"
+    ),
     "txnlog_scrape_duration_seconds": _family("How long reading the store took for this scrape"),
 }
 """The figures of a store, in the order of the exporter's page. Some have the names of Kafka's exporters."""

@@ -14,6 +14,8 @@ from sparktxn.process.events import log_event
 __all__ = ["SENDS", "DiskStore", "Sends", "WatchedStore", "WriteFailure", "Writes", "failure_of", "with_last_error"]
 
 _LOGGED_EACH_S: Final = 60.0
+_TRIED_BYTES_MAX: Final = 1024 * 1024
+"""A write of so many bytes shows that the store takes writes again, whatever has failed before."""
 
 
 class WriteFailure(NamedTuple):
@@ -52,16 +54,17 @@ class Writes:
 
     def failed(self, reason: str, size_bytes: int, *, is_refused: bool = False) -> None:
         """Note a write that has failed, for `reason`, in words that hold no secret; say so in the log once a minute."""
-        self.unwritten = (size_bytes, reason)
+        self.unwritten = (min(size_bytes, _TRIED_BYTES_MAX), reason)
         (PROCESS.writes_refused if is_refused else PROCESS.writes_unanswered).add()
         self.failure = WriteFailure(reason, is_refused)
+        with self._lock:
+            self._not_logged += 1
         self.say(reason)
 
     def say(self, reason: str) -> None:
         """Log why writes fail, or will, once a minute."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            self._not_logged += 1
             if self._logged_s is not None and now_s - self._logged_s < _LOGGED_EACH_S:
                 return
             self._logged_s, count, self._not_logged = now_s, self._not_logged, 0

@@ -149,7 +149,7 @@ EVENTS: Final[dict[str, Event]] = {
     "states_unknown": Event(WARNING, "no transaction has the states %(states)s: expected %(expected)s"),
     "store_did_not_answer": Event(WARNING, "the store did not answer, trying again: %(error)s"),
     "store_write_failed": Event(
-        WARNING, "writes to %(store)r fail, %(failures)d since the last such line; the last one: %(error)s"
+        WARNING, "%(store)r takes no writes: %(error)s (failures since this was last said: %(failures)d)"
     ),
     "table_not_publishable": Event(WARNING, "a table of %(store)r is left to other processes: %(reason)s"),
     "tables_not_published": Event(

@@ -78,6 +78,7 @@ def test_a_gateway_shows_its_figures_and_whether_it_serves(tmp_path: Path) -> No
         Path(store).write_text("no folder: nothing in it can be read")
         code, text = page(f"{pages}/healthz")
         assert code == 503, text
+        assert text.startswith("the store cannot be read: "), "whole, whatever was answered before"
         assert "txnlog_gateway_log_entry" not in {name for name, _ in figures(pages)}
 
 

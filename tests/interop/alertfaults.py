@@ -36,6 +36,21 @@ def _writes(instance: str, call: str, five_s: str, ten_s: str) -> dict[str, str]
 
 FAULTS: dict[str, Fault] = {
     "TxnlogStoreUnreadable": Fault({'txnlog_up{instance="a"}': "0"}),
+    "TxnlogStoreRefusesWrites": Fault(
+        {'txnlog_store_writable{instance="a"}': "0"},
+        {
+            'txnlog_store_writable{instance="b"}': "1",
+            'txnlog_up{instance="a"}': "1",
+            'txnlog_client_write_failures_total{instance="w",kind="unanswered"}': "0+1",
+        },
+    ),
+    "TxnlogStoreRefusesWrites, as a process says": Fault(
+        {'txnlog_client_write_failures_total{instance="w",kind="refused"}': "0+1"},
+        {
+            'txnlog_client_write_failures_total{instance="w",kind="unanswered"}': "0",
+            'txnlog_client_write_failures_total{instance="x",kind="refused"}': "7",
+        },
+    ),
     "TxnlogTransactionHangs": Fault(
         {
             'txnlog_open_transaction_age_seconds_max{instance="a"}': "0+60",
