@@ -44,7 +44,9 @@ _MISSED: Final = (StoreUnavailable, OutcomeUnknown, CommandRefused)
 def clock_rates_of(seed: int) -> FaultRates:
     """Return the faults of a history: none that delays an entry for long, since that is no fault of a clock."""
     random = Random(f"{seed} clocks")
-    kinds: list[Fault] = [fault for fault in Fault if fault not in (Fault.NONE, Fault.LATE, Fault.COPY_LATER)]
+    kinds: list[Fault] = [
+        fault for fault in Fault if fault not in (Fault.NONE, Fault.LATE, Fault.COPY_LATER, Fault.DENIED)
+    ]
     rates = {fault: random.choice((0.0, 0.0, 0.01)) for fault in kinds}
     return FaultRates(rates, random.choice((0.0, 0.01)), pauses_s=(0.5, 5.0))
 

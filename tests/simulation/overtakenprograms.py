@@ -134,7 +134,8 @@ def _decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
 def rates_of(seed: int) -> FaultRates:
     """Return the faults of a history: pauses above all; processes that die are young again, so few do."""
     random = Random(f"{seed} overtaken")
-    kinds: list[Fault] = [fault for fault in Fault if fault is not Fault.NONE]
+    # Seeds keep their histories, as in simulator.py.
+    kinds: list[Fault] = [fault for fault in Fault if fault not in (Fault.NONE, Fault.DENIED)]
     rates = {fault: random.choice((0.0, 0.0, 0.002)) for fault in kinds}
     return FaultRates(rates, random.choice((0.01, 0.03, 0.08)), pauses_s=_PAUSES_S, reads_at_once=True)
 

@@ -70,7 +70,8 @@ class FaultRates(Struct, frozen=True):
     @classmethod
     def drawn(cls, random: Random) -> FaultRates:
         """A mix of its own for each seed: some kinds never, others often, so that no fault hides another."""
-        kinds: list[Fault] = [fault for fault in Fault if fault is not Fault.NONE]
+        # Seeds keep their histories: a refusal without doubt is tried by tests/integration/test_refused_writes.py.
+        kinds: list[Fault] = [fault for fault in Fault if fault not in (Fault.NONE, Fault.DENIED)]
         rates = {fault: random.choice((0.0, 0.0, 0.01, 0.04)) for fault in kinds}
         return cls(rates, random.choice((0.0, 0.005, 0.03)), random.choice((0.0, 0.01)), random.choice((0.0, 0.5)))
 
