@@ -77,7 +77,8 @@ def test_one_seed_is_one_history_in_every_process() -> None:
 
 
 def test_every_kind_of_fault_is_met() -> None:
-    missing = {fault.value for fault in Fault if fault is not Fault.NONE} | {"pause", "burst", "clock skew"}
+    drawn = set(Fault) - {Fault.NONE, Fault.DENIED}
+    missing = {fault.value for fault in drawn} | {"pause", "burst", "clock skew"}
     for seed in range(40):
         missing -= {kind for kind, times in simulate(seed, "commit").faults.items() if times}
         if not missing:
