@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column
+from sparktxn.format.schema import offset_column, timestamp_column
 
 __all__ = ["OFFSET_ID", "TIMESTAMP_ID", "number_of", "numbered", "numbered_columns"]
 
@@ -37,8 +37,7 @@ def numbered_columns(schema: pa.Schema) -> pa.Schema:
     >>> number_of(numbered_columns(schema).field("a").type.value_field)
     5
     """
-    typed = TIMESTAMP_COLUMN in schema.names
-    own = {TIMESTAMP_COLUMN if typed else "timestamp": TIMESTAMP_ID, offset_column(schema): OFFSET_ID}
+    own = {timestamp_column(schema): TIMESTAMP_ID, offset_column(schema): OFFSET_ID}
     ids = count(_FIRST_DECLARED_ID)
     return pa.schema([numbered(field, iter([own[field.name]]) if field.name in own else ids) for field in schema])
 

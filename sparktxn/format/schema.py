@@ -27,6 +27,7 @@ __all__ = [
     "offset_column",
     "parse_type",
     "stored_schema",
+    "timestamp_column",
     "type_text",
     "with_offsets",
 ]
@@ -97,6 +98,11 @@ def with_offsets(schema: pa.Schema) -> pa.Schema:
 def offset_column(schema: pa.Schema) -> str:
     """Return the name of the column of offsets in files of a topic with the `stored_schema` `schema`."""
     return TYPED_OFFSET_COLUMN if TIMESTAMP_COLUMN in schema.names else OFFSET_COLUMN
+
+
+def timestamp_column(schema: pa.Schema) -> str:
+    """Return the name of the column of timestamps in files of a topic with the `stored_schema` `schema`."""
+    return TIMESTAMP_COLUMN if TIMESTAMP_COLUMN in schema.names else "timestamp"
 
 
 @lru_cache(maxsize=1024)

@@ -16,10 +16,24 @@ import pyarrow.parquet as pq
 
 from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN
 
-__all__ = ["Leaf", "columns_with_statistics", "leaves", "paths_without_fractions", "shares_its_path"]
+__all__ = [
+    "TIMESTAMP_BOUNDS_KEY",
+    "Leaf",
+    "columns_with_statistics",
+    "leaves",
+    "paths_without_fractions",
+    "shares_its_path",
+    "timestamp_bounds",
+]
 
 _RECORD_STATISTICS: Final = ["key", "timestamp"]
 _FRACTIONS: Final = ("FLOAT", "DOUBLE")
+
+TIMESTAMP_BOUNDS_KEY: Final = "txnlog.timestamp_bounds_ms"
+"""The key in a merged file's footer of the least and the greatest timestamp, which has no statistics there.
+
+Iceberg's reader in Java takes statistics in milliseconds for microseconds, and skips row groups by them.
+"""
 
 
 def columns_with_statistics(table: pa.Table) -> list[str]:
@@ -88,6 +102,16 @@ def shares_its_path(schema: pa.Schema) -> set[str]:
     """
     nested = tuple(f"{field.name}." for field in schema if pa.types.is_nested(field.type))
     return {name for name in schema.names if name.startswith(nested)} if nested else set()
+
+
+def timestamp_bounds(footer: pq.FileMetaData) -> tuple[int, int] | None:
+    """Return the least and the greatest timestamp that a merged file's footer names; None if it names none."""
+    text = (footer.metadata or {}).get(TIMESTAMP_BOUNDS_KEY.encode(), b"")
+    try:
+        low, high = map(int, text.split())
+    except ValueError:
+        return None
+    return low, high
 
 
 def _holds_nan(column: pa.ChunkedArray) -> bool:

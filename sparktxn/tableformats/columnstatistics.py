@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from sparktxn.format.fieldnumbers import number_of
-from sparktxn.format.statistics import leaves
+from sparktxn.format.fieldnumbers import TIMESTAMP_ID, number_of
+from sparktxn.format.statistics import leaves, timestamp_bounds
 
 __all__ = ["ColumnStatistics", "statistics_of"]
 
@@ -58,6 +58,8 @@ def statistics_of(footer: pq.FileMetaData) -> tuple[ColumnStatistics, ...]:
         low, high = _bounds(chunks, leaf.type)
         if pa.types.is_floating(leaf.type) and not is_numbered:
             low = high = None
+        if number_of(schema.field(leaf.names[0])) == TIMESTAMP_ID and (times := timestamp_bounds(footer)) is not None:
+            null_count, (low, high) = 0, times
         size_bytes = sum(chunk.total_compressed_size for chunk in chunks)
         found.append(ColumnStatistics(leaf.names, leaf.type, footer.num_rows, null_count, low, high, size_bytes))
     return tuple(found)

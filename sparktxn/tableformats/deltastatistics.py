@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema
+from sparktxn.format.schema import offset_column, stored_schema, timestamp_column
 from sparktxn.format.statistics import leaves
 from sparktxn.tableformats.version import TableFile, table_schema
 from sparktxn.values.fieldtypes import Columns
@@ -107,7 +107,7 @@ def earlier_statistics_text(file: TableFile, columns: Columns | None) -> str:
 
 def _own_columns(columns: Columns | None) -> tuple[str, str]:
     stored = stored_schema(columns)
-    return offset_column(stored), TIMESTAMP_COLUMN if TIMESTAMP_COLUMN in stored.names else "timestamp"
+    return offset_column(stored), timestamp_column(stored)
 
 
 def _columns_with_bounds(columns: Columns | None) -> Iterator[tuple[str, pa.DataType]]:

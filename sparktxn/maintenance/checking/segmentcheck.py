@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema, with_offsets
+from sparktxn.format.schema import offset_column, stored_schema, timestamp_column, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
 from sparktxn.objectstore.contract import ObjectStore
@@ -236,7 +236,7 @@ def _time_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:
     if segment.timestamp_min_ms == segment.timestamp_max_ms:
         # Perhaps the entry's time, which the segment does not hold.
         return None
-    name = TIMESTAMP_COLUMN if TIMESTAMP_COLUMN in rows.column_names else "timestamp"
+    name = timestamp_column(rows.schema)
     times = pc.min_max(rows.column(name).cast(pa.int64()))
     found = (times["min"].as_py(), times["max"].as_py())
     expected = (segment.timestamp_min_ms, segment.timestamp_max_ms)

@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparktxn.format.fieldnumbers import numbered_columns
+from sparktxn.format.schema import timestamp_column
 from sparktxn.format.segment import parquet_options
-from sparktxn.format.statistics import columns_with_statistics, leaves
+from sparktxn.format.statistics import TIMESTAMP_BOUNDS_KEY, columns_with_statistics, leaves
 from sparktxn.process.background import Background
 from sparktxn.values.hiddennulls import without_hidden_nulls
 
@@ -24,7 +26,8 @@ _ROW_GROUP_ROWS: Final = 1_048_576
 class SegmentWriter:
     """A Parquet segment that grows by tables with the columns of `with_offsets`, for the topic's stored schema.
 
-    Its columns have the numbers that an Iceberg table has for them, whether the topic is one by now or not.
+    Its columns have the numbers that an Iceberg table has for them, whether the topic is one by now or not. The
+    timestamp has no statistics, but bounds in the footer.
 
     Args:
         compression: topic setting ``compression.type``.
@@ -40,6 +43,7 @@ class SegmentWriter:
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self._options: dict[str, Any] = {}
+        self._timestamp_bounds_ms: list[int] = []
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._waiting_expected_bytes = 0
@@ -87,8 +91,14 @@ class SegmentWriter:
 
     def _encode(self, tables: list[pa.Table]) -> None:
         rows = without_hidden_nulls(pa.concat_tables(tables).combine_chunks())
+        timestamp = timestamp_column(rows.schema)
+        times_ms = rows.column(timestamp).cast(pa.int64())
+        found = pc.min_max(pa.chunked_array([*times_ms.chunks, pa.array(self._timestamp_bounds_ms, pa.int64())]))
+        self._timestamp_bounds_ms = [found["min"].as_py(), found["max"].as_py()]
         if self._writer is None:
             self._options = parquet_options(rows, self._compression)
+            kept = [path for path in self._options["write_statistics"] if path != timestamp]
+            self._options["write_statistics"] = kept
             self._writer = self._writer_of(rows.schema)
         elif not set(self._options["write_statistics"]).issubset(columns_with_statistics(rows)):
             self._writer = self._without_statistics_of_fractions(rows.schema, self._closed(self._writer))
@@ -113,6 +123,8 @@ class SegmentWriter:
         return writer
 
     def _closed(self, writer: pq.ParquetWriter) -> bytes:
+        low, high = self._timestamp_bounds_ms
+        writer.add_key_value_metadata({TIMESTAMP_BOUNDS_KEY: f"{low} {high}"})
         writer.close()
         data: bytes = self._sink.getvalue().to_pybytes()
         return data
