@@ -77,9 +77,9 @@ def test_a_store_that_does_not_exist_is_an_error_before_it_listens(folder: Path)
     assert "there is no store at" in done.err
 
 
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "fastavro"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    modules = ("sparktxn.tables.catalog", "sparktxn.process.webserver", "sparktxn.tableformats.iceberg", f"{missing}.")
+    modules = ("sparktxn.tables.catalog", "sparktxn.process.webserver", f"{missing}.")
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
         if name.startswith(modules):

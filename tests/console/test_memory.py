@@ -7,11 +7,11 @@ time, and says how much its peak has grown (Linux's VmHWM, which never falls).
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pyarrow as pa
@@ -59,7 +59,8 @@ PAGES: Final = (
 
 def values(uri: str) -> None:
     """Make 32 records of 8 MiB."""
-    produce(uri, ((b"k", os.urandom(8 * MIB), []) for _ in range(32)))
+    random = Random(1)
+    produce(uri, ((b"k", random.randbytes(8 * MIB), []) for _ in range(32)))
 
 
 def keys_that_repeat(uri: str) -> None:

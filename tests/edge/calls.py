@@ -486,6 +486,7 @@ CALLS: Final[dict[str, Call]] = {
     "Consumer.consume_arrow": _consumer("consume_arrow", num_records=lambda: 1, timeout=lambda: _T),
     "Consumer.subscribe": _consumer("subscribe", topics=lambda: ["t"], on_assign=lambda: None, on_revoke=lambda: None, on_lost=lambda: None),
     "Consumer.unsubscribe": _consumer("unsubscribe"),
+    "Consumer.unread": _consumer("unread", messages=list),
     "Consumer.assign": _consumer("assign", partitions=lambda: _tps(0, 1)),
     "Consumer.unassign": _consumer("unassign"),
     "Consumer.incremental_assign": _consumer("incremental_assign", partitions=lambda: [TopicPartition("t", 1, 0)]),

@@ -132,11 +132,11 @@ def wait_for_a_silent_store(case: Case) -> None:
         create=False,
         check_clock=False,
     )
-    lend_log("silent://", log)
-    producer = Producer({"bootstrap.servers": "silent://", "linger.ms": 0})
+    lend_log("memory://silent", log)
+    producer = Producer({"bootstrap.servers": "memory://silent", "linger.ms": 0})
     producer.produce("t", b"known")
     producer.flush()
-    member = Consumer({"bootstrap.servers": "silent://", "group.id": "g", "heartbeat.interval.ms": 10})
+    member = Consumer({"bootstrap.servers": "memory://silent", "group.id": "g", "heartbeat.interval.ms": 10})
     member.subscribe(["t"])
     while not member.assignment():
         member.poll(0.01)

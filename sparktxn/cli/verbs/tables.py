@@ -76,8 +76,7 @@ def publish(
             store, topics or None, location=location, dry_run=not apply, timeout_s=session.job_timeout_s
         )
     row = msgspec.to_builtins(report)
-    refused = row.pop("refused")
-    session.out.row(row | {"tables": list(row["tables"])} | ({"refused": list(refused)} if refused else {}))
+    session.out.row(row | {"tables": list(row["tables"]), "refused": list(row["refused"])})
     for each in report.refused:
         session.out.remark(f"not published here: {each.reason}")
     if not apply:
