@@ -6,9 +6,9 @@ What was reported as failed for certain is in no log, then or later. What is "po
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -24,7 +24,7 @@ from tests.lending import close_lent, lend_log, take_log_back
 from tests.world import open_log
 
 TIMEOUT_MS: Final = 1_500
-SMALL, LARGE = b"small", os.urandom(300_000)
+SMALL, LARGE = b"small", Random(1).randbytes(300_000)
 """A record that its entry carries, and one that becomes a segment."""
 CERTAIN, NOT_IN_TIME, NOT_KNOWN = "KAFKA_STORAGE_ERROR", "_MSG_TIMED_OUT", "possibly persisted"
 
