@@ -86,11 +86,8 @@ def horizon_limits(
             text = f"{keeps}: the checkpoint after entry {above[0]} contradicts the log, as an error in the log says"
             found.append(VacuumLimit(reason="damaged checkpoint", text=text, entry=horizon))
     if len(above) < 2:
-        has = "there is no checkpoint after it" if not above else f"only that after entry {above[0]} is newer"
-        text = (
-            f"{keeps}: the horizon is the older of the two newest checkpoints, and {has}. Writers make one after each "
-            "checkpoint.entries entries; a vacuum with --now (now=True) makes them at once"
-        )
+        has = "no checkpoint is newer" if not above else f"only the checkpoint of entry {above[0]} is newer"
+        text = f"{keeps}: {has}, and --now (now=True) writes two"
         found.append(VacuumLimit(reason="checkpoints", text=text, entry=horizon))
     return found
 
