@@ -200,6 +200,11 @@ def store_call(call: Callable[[Store], object]) -> Callable[[Quiet], Callable[[]
     return lambda quiet: lambda: call(quiet.store)
 
 
+def _with_columns(quiet: Quiet) -> Callable[[], object]:
+    view = quiet.store.view()
+    return lambda: quiet.store.with_columns(view, timeout_s=TIMEOUT_S)
+
+
 def _flushed(quiet: Quiet) -> Callable[[], object]:
     producer = quiet.producer()
     producer.produce("t", b"two")
@@ -303,6 +308,7 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Store.create_topic": store_call(lambda store: store.create_topic("new", timeout_s=TIMEOUT_S)),
     "Store.topics": store_call(lambda store: store.topics(timeout_s=TIMEOUT_S)),
     "Store.view": store_call(lambda store: store.view(timeout_s=TIMEOUT_S)),
+    "Store.with_columns": _with_columns,
     "Store.files": store_call(lambda store: store.files("t", timeout_s=TIMEOUT_S)),
     "Store.stage_plan": store_call(lambda store: store.stage_plan(["t"], timeout_s=TIMEOUT_S)),
     "Store.commit": _committed_staged,

@@ -441,9 +441,11 @@ def test_a_fold_that_fails_warns_once_and_waits(failing: Failing, part_of_name: 
         assert 0 < failing.folder.step() <= pause_s, "a checkpoint before the time is up begins nothing"
         failing.clock.sleep(pause_s)
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert len(warnings) == 2
-    assert "not folded" in warnings[0]
-    assert failing.objects.uri in warnings[0]
+    of_folds = [warning for warning in warnings if "not folded" in warning]
+    assert len(of_folds) == 2
+    assert failing.objects.uri in of_folds[0]
+    # The store says of itself that it takes nothing, once a minute.
+    assert len(warnings) <= 4
     failing.fate = healthy
     failing.folder.step()
     failing.folder.after_checkpoint()
