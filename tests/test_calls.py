@@ -129,7 +129,7 @@ def test_a_commit_of_one_record(calls: Calls) -> None:
         transaction(producer, "v")
         return cost_of(producer.commit_transaction)
 
-    at_most(least(committed), calls=273, modules=43, depth=16)
+    at_most(least(committed), calls=276, modules=44, depth=17)
 
 
 def first_poll(calls: Calls) -> Cost:

@@ -511,7 +511,7 @@ class Consumer(ConsumerLookups):
     def unread(self, messages: Sequence[Message]) -> None:
         """Go back before `messages`, the last ones that were handed out, for `AIOConsumer`: they count as not read."""
         self._check()
-        unread(self._assignment, self._reading, messages)
+        unread(self._assignment, self._reading, arguments.items("messages", messages, Message))
 
     @in_turn
     def memberid(self) -> str | None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import known_columns
 from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
+    # A task that writes for Spark needs neither.
     from sparktxn.log.log import Log
+    from sparktxn.log.views.readview import ReadView
 
 __all__ = ["one_layout", "with_columns"]
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format.commands import Append, SinkBatchCommit
-from sparktxn.log.follow.tail import commands_of
-from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.values.structs import SinkBatch
 
 if TYPE_CHECKING:
@@ -24,6 +22,10 @@ def committed_rows(log: Log, transactional_id: str, batch: SinkBatch) -> dict[st
     Raises:
         StoreUnavailable: the store does not answer.
     """
+    # Imported late: the tasks that stage rows for Spark read no log, and each of their processes would import it.
+    from sparktxn.log.follow.tail import commands_of
+    from sparktxn.log.views.entrysummary import read_entries
+
     try:
         (entry,) = read_entries(log.objects, batch.entry, batch.entry)
         commands = commands_of(log.objects, entry)

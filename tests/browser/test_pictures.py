@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images"
 NAMES = sorted(f"console-{name}" for name in (*PAGES, *CHANGES))
 BYTES_MAX, ALL_BYTES_MAX = 150_000, 2_500_000
-NO_PAGES = re.compile(r"/(static|download|value|raw|metrics|change|changed)\b")
+NO_PAGES = re.compile(r"/(static|download|value|raw|metrics|healthz|change|changed)\b")
 LIKENESS = 8.0
 """So much may pictures differ on average, of 255: another Chromium draws letters in another way."""
 

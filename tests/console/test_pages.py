@@ -158,7 +158,7 @@ def test_each_page_of_the_application_is_asked_for(busy: World) -> None:
         re.compile(re.sub(r"\{[^}]*\}", "[^/]+", getattr(route, "path", "")))
         for route in application(Source(busy.store), None).routes
     ]
-    others = ("/topics/six/records/0/0", *FILES, "/static/console.css", "/metrics", *REFUSED)
+    others = ("/topics/six/records/0/0", *FILES, "/static/console.css", "/metrics", "/healthz", *REFUSED)
     asked = [page.partition("?")[0] for page in (*PAGES, *others)]
     assert [one.pattern for one in patterns if not any(map(one.fullmatch, asked))] == []
 

@@ -478,6 +478,7 @@ CALLS: Final[dict[str, Call]] = {
     "StoreMetrics": Call(lambda _: storemetrics.StoreMetrics, lambda world: {"store": world.store, "timeout_s": 5.0}),
     "StoreMetrics.page": Call(lambda world: storemetrics.StoreMetrics(world.store).page, lambda _: {"accept": "text/plain"}),
     "StoreMetrics.wsgi": Call(lambda world: storemetrics.StoreMetrics(world.store).wsgi, _none),
+    "StoreMetrics.problem": Call(lambda world: storemetrics.StoreMetrics(world.store).problem, _none),
     "StoreMetrics.describe": Call(lambda world: storemetrics.StoreMetrics(world.store).describe, _none),
     "StoreMetrics.collect": Call(lambda world: storemetrics.StoreMetrics(world.store).collect, _none),
     "Consumer": Call(_client("Consumer"), lambda world: {"config": {**world.settings, "group.id": "g"}}),

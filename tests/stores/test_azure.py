@@ -276,7 +276,7 @@ def test_what_was_tried_for_credentials_is_no_warning(
             use()
     theirs.warning("of a program's own")
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings == ["of a program's own"]
+    assert [each for each in warnings if "takes no writes" not in each] == ["of a program's own"]
     assert caplog.text.count("DefaultAzureCredential acquired nothing") == 3
     assert caplog.text.count("AzureCliCredential: not found") == 3
 

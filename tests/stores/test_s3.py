@@ -127,7 +127,7 @@ class TestMoto(S3Tests):
         with closing(faulty_opening.open()) as store:
             store.get(ENTRY)
             proxy.inject(RequestFault.DROP_AFTER, method="PUT", times=1000)
-            assert store.put_if_absent(ENTRY, b"x", timeout_s=0.5) is PutOutcome.UNKNOWN
+            assert store.put_if_absent(ENTRY, b"x", timeout_s=4) is PutOutcome.UNKNOWN
             failure = failure_of(store)
             assert failure is not None
             assert "Server disconnected" in failure.reason
