@@ -21,7 +21,7 @@ from examples.flights.independent_reader import committed, rows_of
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
-from sparktxn.stage import committedrows
+from sparktxn.log.views import entrysummary
 from sparktxn.stage.batchcommits import BatchCommits
 from tests.spark.readers import VALUE, commit, numbers_between, stream_reader
 from tests.spark.sessions import values
@@ -364,7 +364,7 @@ def test_a_replay_with_another_number_of_rows_is_refused(topic: Store, batch_id:
 def test_a_replay_whose_entry_a_vacuum_has_passed_is_refused(topic: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = MicroBatches(topic)
     sink.run("run-1", 0, range(10))
-    monkeypatch.setattr(committedrows, "read_entries", raise_view_expired)
+    monkeypatch.setattr(entrysummary, "read_entries", raise_view_expired)
     sink.run("run-2", 0, range(10))
     with pytest.warns(UserWarning, match="no other is missing"):
         sink.run("run-2", 0, [*range(9), 0])
