@@ -12,7 +12,7 @@ from sparktxn.gateway.groups.members import Member, Members
 from sparktxn.log.log import Log
 from sparktxn.values.clientpatterns import matching_texts
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import MemberState
+from sparktxn.values.structs import HeldPartition, MemberState
 
 __all__ = ["ConsumerGroups", "HeartbeatAnswer", "MemberHeartbeat"]
 
@@ -130,9 +130,9 @@ class ConsumerGroups:
     def _changes(self, given: MemberHeartbeat, state: MemberState, member: Member) -> list[Command]:
         names = (self._log.ids.token(), state.group_id, state.member_id, state.member_epoch)
         commands: list[Command] = []
-        released = tuple(place for place in places_of(state.revoking) if not _reads(given, state, place))
+        released = places_of(held for held in state.revoking if not _reads(given, held))
         if released:
-            commands.append(ReleasePartitions(*names, state.changed_entry, released))
+            commands.append(ReleasePartitions(*names, state.changed_entry, tuple(released)))
         if given.topics is not None:
             member.topics = given.topics
         if given.topics is not None or member.pattern:
@@ -167,15 +167,16 @@ class ConsumerGroups:
             raise CommandRefused(
                 ErrorCode.NOT_COORDINATOR, f"member {given.member_id!r} is to say what it owns: its group has changed"
             )
-        holds = frozenset(state.assigned)
+        holds, places = frozenset(state.assigned), frozenset(places_of(state.assigned))
         is_new = (
             bool(state.revoking)
             or given.epoch < state.member_epoch
             or known != holds
-            or (given.owned is not None and (_is_whole(given) or given.owned != frozenset(places_of(holds))))
+            or _is_whole(given)
+            or given.owned not in (None, places)
         )
         member.note_answered(state.member_epoch, holds)
-        return HeartbeatAnswer(state.member_id, state.member_epoch, frozenset(places_of(holds)) if is_new else None)
+        return HeartbeatAnswer(state.member_id, state.member_epoch, places if is_new else None)
 
 
 def _is_whole(given: MemberHeartbeat) -> bool:
@@ -183,7 +184,7 @@ def _is_whole(given: MemberHeartbeat) -> bool:
     return given.owned is not None and (given.topics is not None or given.pattern is not None)
 
 
-def _reads(given: MemberHeartbeat, state: MemberState, place: TopicIdPartition) -> bool:
+def _reads(given: MemberHeartbeat, held: HeldPartition) -> bool:
     """Return whether a member may read a partition that it is to give back.
 
     It does not if it says so. It cannot if it names an epoch below the one since which it holds the partition:
@@ -191,6 +192,5 @@ def _reads(given: MemberHeartbeat, state: MemberState, place: TopicIdPartition) 
     back for a joiner before the member's next heartbeat.
     """
     if given.owned is not None:
-        return place in given.owned
-    since_epoch = next(held.since_epoch for held in state.revoking if (held.topic_id, held.partition) == place)
-    return since_epoch <= given.epoch
+        return (held.topic_id, held.partition) in given.owned
+    return held.since_epoch <= given.epoch

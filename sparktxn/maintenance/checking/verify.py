@@ -2,9 +2,8 @@
 
 The log is replayed from the horizon: numbers, chain, checksums, and every command by the state machine. Each checkpoint
 must hold what the replay gives, with its manifests and indexes. Every object that a view from the horizon on may read
-must exist and hold what the log says. It is what a vacuum keeps and a copy has; `keptobjects.py` finds it for
-all three.
-Segments of the newest view are decoded too. Each version of a table that is promised must name files that exist.
+must exist and hold what the log says. It is what a vacuum keeps and a copy has; `keptobjects.py` finds it for all
+three. Segments of the newest view are decoded too. Each version of a table that is promised must name files that exist.
 Nothing is written, and nothing is repaired: `repair.py` does that.
 
 Not checked is what decides nothing: hints, intents, signs of life, and what a vacuum is going to delete.
