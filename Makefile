@@ -76,10 +76,11 @@ mutate: $(STAMP) ## Looks for changes of the state machine, or of any modules, t
 	@$(PIP) --constraint .ci/constraints.txt --editable '.[mutate]'
 	@$(PY) -m tests.mutation $(ARGS)
 
-docs: $(STAMP) ## Writes the documents that are made from settings, from the tests' marks and from a store
+docs: $(STAMP) ## Writes what is made from settings, from the tests and their marks, and from a store
 	@$(PY) docs/generate_configuration.py
 	@$(PY) docs/generate_conformance.py
 	@$(PY) docs/generate_example.py
+	@$(PY) -m tests.evidence
 
 site: chromium ## Takes and tests the console's pages in Chromium, and builds the documentation site in build/site
 	@$(PY) -m tests.browser.pictures docs/images
