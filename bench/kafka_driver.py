@@ -29,7 +29,7 @@ def poll_rate(servers: str, rows: int, group: str) -> float:
     consumer = Consumer({"bootstrap.servers": servers, "isolation.level": "read_committed", **settings})
     consumer.subscribe(["t"])
     read = 0
-    # Joining a group takes seconds, which are no part of reading.
+    # Joining a group takes seconds, which are not part of reading.
     while not consumer.assignment():
         read += consumer.poll(0.1) is not None
     started = time.perf_counter()

@@ -1,7 +1,6 @@
-"""Check the prose of documents, docstrings, comments and messages: plain words, short sentences, short lines.
+"""Check the prose of documents, docstrings, comments and messages: plain words, no endless sentences, short lines.
 
-In the product also that docstrings of functions begin with a verb in the imperative, and that names, of files too,
-are of plain words.
+In the product also that names, of files too, are of plain words.
 
 `make check` runs this file over the repository; `python docs/check_prose.py FILE…` checks some files. Each finding is
 printed as `file:line: what is wrong, and what to write`. Code in Markdown, and names between backquotes, are not prose.
@@ -22,12 +21,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("sparktxn/", "scala-free-python-datasource/", "examples/")
 PRODUCT = ("sparktxn/", "scala-free-python-datasource/")
-FRAGMENTS = ("sparktxn/config/", "sparktxn/kafka/settings/")
 
 COLUMNS_MAX = 120
 CELL_SENTENCES_MAX = 2
-MARKDOWN_WORDS_MAX = 25
-DOCSTRING_WORDS_MAX = 25
+SENTENCE_WORDS_MAX = 35
 
 ACTOR = "the actor: a writer, a reader, the vacuum, the owner, the caller"
 WORDS = {
@@ -48,10 +45,13 @@ WORDS = {
 }
 BANNED = [(re.compile(rf"\b(?:{word})\b", re.IGNORECASE), plain) for word, plain in WORDS.items()]
 BANNED.append((re.compile(r"(?:^|[.;:(] )(Who|who) (?![^.;]*\?)"), ACTOR))
-VERBS = set((ROOT / "docs" / "docstring_verbs.txt").read_text().split())
-"""Verbs in the imperative, with which docstrings begin. A noun of the same form is followed by "of"."""
-FIRST_WORD = re.compile(r"[\w'-]+(?: of\b)?|\S+")
-PROPERTIES = ("property", "cached_property", "setter")
+BANNED.append((re.compile(r"(?:^|[.;:(] |\n)(Else|So it does)\b"), "the condition, or Otherwise"))
+_COMPARED = (
+    "longer|more|less|fewer|other|later|earlier|older|newer|sooner|slower|faster|quicker|better|worse"
+    "|larger|smaller|greater|higher|lower|further|need|matter"
+)
+_IS_NO = rf"(?<![Tt]here )\b(?:is|are|was|were)\s+no\s+(?!(?:{_COMPARED})\b)[\w'-]+"
+BANNED.append((re.compile(_IS_NO), "is not a"))
 DIALECT = re.compile(
     r"looks?|looked|looking|told|untold|tells|telling|besides?|mends?|mended|mending|goodbye"
     r"|stands?|standing|stood|house|errands?|company"
@@ -118,22 +118,9 @@ def prose_of_python(text: str, has_messages: bool) -> Iterator[Prose]:
                 yield Prose(node.lineno, node.value, "message")
 
 
-def findings_in_definitions(text: str, may_be_fragment: bool) -> Iterator[tuple[int, str]]:
-    """Yield (line, finding) for docstrings of functions that begin with none of `VERBS`, and names in dialect.
-
-    With `may_be_fragment` a docstring without a full stop is part of an error's text, and may begin with any word.
-    """
+def findings_in_definitions(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, finding) for names in dialect."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
-            docstring = ast.get_docstring(node) or ""
-            decorators = {ast.unparse(each).split("(")[0].rpartition(".")[2] for each in node.decorator_list}
-            is_fragment = may_be_fragment and not docstring.endswith(".")
-            first = FIRST_WORD.match(docstring)
-            if first and first[0] not in VERBS and not decorators & {*PROPERTIES} and not is_fragment:
-                yield (
-                    node.lineno,
-                    f"{first[0]!r}: begin the docstring with a verb; add it to docs/docstring_verbs.txt if it is one",
-                )
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 pass
@@ -177,14 +164,13 @@ def findings_in(prose: Prose) -> Iterator[tuple[int, str]]:
             count = sum(1 for _, sentence in sentences(cell.strip()) if sentence.strip())
             if count > CELL_SENTENCES_MAX:
                 yield prose.line, f"a cell of {count} sentences: at most {CELL_SENTENCES_MAX}"
-    limit = {"markdown": MARKDOWN_WORDS_MAX, "row": MARKDOWN_WORDS_MAX, "docstring": DOCSTRING_WORDS_MAX}
     parts = re.split(r"(?<!\\)\|", text) if prose.kind == "row" else [text]
     for part in parts:
         for after, sentence in sentences(part):
             for item in ITEM.split(sentence):
                 words = sum(1 for word in item.split() if re.search(r"\w", word))
-                if words > limit.get(prose.kind, words):
-                    yield prose.line + after, f"a sentence of {words} words: at most {limit[prose.kind]}"
+                if words > SENTENCE_WORDS_MAX and prose.kind in ("markdown", "row", "docstring"):
+                    yield prose.line + after, f"a sentence of {words} words: at most {SENTENCE_WORDS_MAX}"
 
 
 def findings(name: str, text: str) -> list[tuple[int, str]]:
@@ -200,7 +186,7 @@ def findings(name: str, text: str) -> list[tuple[int, str]]:
     else:
         pieces = prose_of_python(text, name.startswith(PACKAGES))
         if name.startswith(PRODUCT):
-            found += findings_in_definitions(text, name.startswith(FRAGMENTS))
+            found += findings_in_definitions(text)
             found += findings_in_name(name)
     for piece in pieces:
         found += findings_in(piece)

@@ -35,7 +35,7 @@ right name, before anything is written. Numbers and `true` or `false` may be wri
 A number without a unit has the unit that the name says, as in Kafka: `linger.ms=5` is 5 milliseconds, and
 `segment.bytes=1048576` a MiB. Text may have a unit of its own: `15m`, `64MiB`. It means the same in each setting, in
 each option of Spark, and on the command line. The number before it is whole, and is converted exactly: 90 seconds are
-no number of minutes.
+not number of minutes.
 
 | | units |
 | --- | --- |

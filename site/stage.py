@@ -1,6 +1,6 @@
 """Gather the pages of the documentation site in a folder: `python site/stage.py FOLDER`; see `make site`.
 
-The pages stay where they are in the repository, so that their links work there, too. Links to files that are no pages
+The pages stay where they are in the repository, so that their links work there, too. Links to files that are not pages
 of the site become text, and pages of the reference are made of the names below.
 """
 

@@ -37,7 +37,7 @@ class Cost(NamedTuple):
 def cost_of(work: Callable[[], object]) -> Cost:
     """Return what `work` costs in this thread.
 
-    A comprehension is no call: newer versions of Python have no frame for one. A generator counts each time that it
+    A comprehension is not a call: newer versions of Python have no frame for one. A generator counts each time that it
     goes on.
     """
     places: dict[CodeType, str | None] = {}

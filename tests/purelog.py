@@ -34,7 +34,7 @@ class PureLog:
         return len(self.entries)
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        """Applies a list, all or nothing; one that changes nothing is no entry.
+        """Applies a list, all or nothing; one that changes nothing is not an entry.
 
         Each record and result is checked to be one that can be stored or sent as it is.
 

@@ -31,7 +31,7 @@ ROCKETMQ_SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("R5", "A half send that is stored in doubt: the local transaction does not run, the message counts as rolled back.", "a send is stored, or raises. After OutcomeUnknown the message may be stored: a check asks for it"),
             ("R6", "The local transaction runs once, on the sender's thread, before the send returns."),
             ("R7", "A listener that raises or returns nothing: UNKNOWN, and no error of the send."),
-            ("R8", "A settlement that is lost is no error: a check makes up for it.", "a warning in the log. With transaction.end.wait one that is refused raises"),
+            ("R8", "A settlement that is lost is not an error: a check makes up for it.", "a warning in the log. With transaction.end.wait one that is refused raises"),
             ("R9", "A commit gives the message its place in its topic, with its body, keys, tags and born time.", "no copy: the commit's entry places the segment that the half message has stored"),
             ("R10", "A crash between delivery and op record delivers twice.", "delivered once: one entry settles and delivers. A restart asks for nothing that is settled"),
             ("R11", "A message that was rolled back is never visible."),

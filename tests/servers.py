@@ -86,7 +86,7 @@ class ObjectServer:
         return f"{self.scheme}://{bucket}/{prefix}"
 
     def create_bucket(self, bucket: str) -> None:
-        """Creates a bucket (3 to 63 characters); one that exists is no error."""
+        """Creates a bucket (3 to 63 characters); one that exists is not an error."""
         raise NotImplementedError
 
     def read(self, bucket: str, key: str) -> bytes | None:

@@ -144,7 +144,7 @@ def _literal(value: Any, data_type: pa.DataType, single: str) -> str:
         return f"CAST('{value.isoformat()}' AS DATE)"
     if pa.types.is_string(data_type):
         return "'" + value.replace("'", "''") + "'"
-    # The least 64-bit integer is no literal: a minus is applied to what is too large.
+    # The least 64-bit integer is not a literal: a minus is applied to what is too large.
     return str(value) if value > -(2**63) else f"({value + 1} - 1)"
 
 

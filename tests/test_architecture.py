@@ -214,7 +214,7 @@ def bare_pairs(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(value=of, slice=ast.Tuple(elts=[element, *others])):
-                # The values of a mapping are no keys, and a tuple is a collection if it ends with dots.
+                # The values of a mapping are not keys, and a tuple is a collection if it ends with dots.
                 many = ast.unparse(of) != "tuple" or [ast.unparse(other) for other in others] == ["..."]
                 found = [element] if many else []
             case ast.Subscript(slice=element):

@@ -41,7 +41,7 @@ def notes() -> list[tuple[str, str, set[str]]]:
     for module, call in calls():
         if isinstance(call.func, ast.Name) and call.func.id == "log_event":
             (name,) = call.args
-            assert isinstance(name, ast.Constant), f"{module} {call.lineno}: the name is no text"
+            assert isinstance(name, ast.Constant), f"{module} {call.lineno}: the name is not text"
             fields = {keyword.arg for keyword in call.keywords if keyword.arg is not None} - {"exc_info"}
             found.append((f"{module}:{call.lineno}", str(name.value), fields))
     return found

@@ -26,7 +26,7 @@ def pack(target: str | os.PathLike[str]) -> int:
     `target` appears whole or not at all, also where two processes write it at once; a file of that name is replaced.
 
     Raises:
-        TypeError: `target` is no path.
+        TypeError: `target` is not a path.
         OSError: the file cannot be written.
     """
     path = Path(arguments.path("target", target))

@@ -163,7 +163,7 @@ def _change(entry: ConfigEntry, own: Mapping[str, str], *, is_store: bool) -> Ma
 def _altered_list(entry: ConfigEntry, own: Mapping[str, str]) -> str:
     """Return a list without the words that are subtracted, or with those that it lacks, as a broker alters it."""
     if entry.name not in LIST_SETTINGS:
-        reason = f"setting {arguments.shown(entry.name)} is no list: expected AlterConfigOpType.SET or DELETE"
+        reason = f"setting {arguments.shown(entry.name)} is not a list: expected AlterConfigOpType.SET or DELETE"
         raise ConfigurationError(reason)
     if entry.value is None:
         raise refusal(ErrorCode.INVALID_REQUEST, f"setting {entry.name!r} has no words to append or to subtract")

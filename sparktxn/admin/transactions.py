@@ -119,10 +119,10 @@ def list_transactions(
     """Return the transactional ids that pass every filter, by name, as last known (K122).
 
     A state that is not one of Kafka's matches nothing and is reported by a warning. `duration_filter_ms` lets those
-    pass whose last transaction began longer ago, by this process' clock; below 0 is no filter.
+    pass whose last transaction began longer ago, by this process' clock; below 0 means no filter.
 
     Raises:
-        KafkaException: ``INVALID_REQUEST``: the pattern is no regular expression of RE2.
+        KafkaException: ``INVALID_REQUEST``: the pattern is not a regular expression of RE2.
     """
     wanted = _known_states(states) if states else None
     ids = frozenset(producer_ids or ())

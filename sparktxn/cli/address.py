@@ -115,7 +115,7 @@ def profiles(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the user's profiles by their names.
 
     Raises:
-        WrongUsage: the file cannot be read, or is no TOML.
+        WrongUsage: the file cannot be read, or is not TOML.
     """
     file = profiles_file(environment)
     try:

@@ -47,7 +47,7 @@ def listen_endpoint(listen: str | None, port: int | None, default_port: int) -> 
     """Return where a server listens, by its options.
 
     Raises:
-        ConfigurationError: ``--listen`` is no address.
+        ConfigurationError: ``--listen`` is not an address.
         WrongUsage: the two options name different ports.
     """
     chosen = default_port if port is None else port

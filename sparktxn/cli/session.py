@@ -123,7 +123,8 @@ class Session:
     def store_settings(self) -> StoreOptions:
         """Return the settings of the store's handle, without those of consumers and producers.
 
-        One file of settings then serves every verb; a name that is no setting at all is refused when the store opens.
+        One file of settings then serves every verb; a name that is not a setting at all is refused when the store
+        opens.
         """
         from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
         from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS

@@ -111,7 +111,7 @@ def standard_input() -> TextIO:
 def ended(code: int) -> int:
     """Return a command's exit code, which is 1 if it succeeded and its results could not be written; say why.
 
-    A pipe whose reader has ended, as head does, is no failure.
+    A pipe whose reader has ended, as head does, is not a failure.
     """
     if not isinstance(sys.stdout, Text):
         return code

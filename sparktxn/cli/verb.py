@@ -106,7 +106,7 @@ _Profile = Annotated[
     option(
         "--profile",
         metavar="NAME",
-        help="A table of ~/.config/txnlog/profiles.toml. Else TXNLOG_PROFILE, else default.",
+        help="A table of ~/.config/txnlog/profiles.toml. Otherwise TXNLOG_PROFILE, else default.",
         autocompletion=completion.profile_names,
         panel=_SHARED,
     ),

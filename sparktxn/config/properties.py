@@ -18,7 +18,7 @@ def read_properties(file: str | os.PathLike[str]) -> dict[str, str]:
     part of them. There are no escapes, and no lines that continue.
 
     Raises:
-        TypeError: `file` is no path.
+        TypeError: `file` is not a path.
         ConfigurationError: it cannot be read, or a line has no name and ``=``. What the file holds is not repeated in
             the error: there may be secrets in it.
     """

@@ -92,7 +92,7 @@ def _datetime_of(text: str) -> datetime | None:
         return None
     try:
         time, zone = datetime.fromisoformat(named["time"]), ZoneInfo(named["zone"])
-    except (ValueError, KeyError, OSError):  # what zoneinfo raises for a zone that is not known depends on its name
+    except (ValueError, KeyError, OSError):  # which of these zoneinfo raises for an unknown zone depends on its name
         return None
     return time.replace(tzinfo=zone) if time.tzinfo is None else None
 

@@ -192,7 +192,7 @@ def offsets_retention_ms(store_wide: Mapping[str, str]) -> int:
 
 
 def table_formats(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the formats in which a topic is a table; none if it is no table."""
+    """Return the formats in which a topic is a table; none if it is not a table."""
     formats = str(topic_setting(settings, "table.formats"))
     return tuple(formats.split(",")) if formats else ()
 

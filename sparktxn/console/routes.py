@@ -65,7 +65,7 @@ def application(source: Source, timeout_s: float | None) -> Starlette:
 
     Args:
         source: the store as the pages read it; it must stay open. Requests are answered by threads.
-        timeout_s: how long the store may take for a page; None is no limit. Downloads have none.
+        timeout_s: how long the store may take for a page; None means no limit. Downloads have none.
     """
     pages = _Pages(source, timeout_s)
     shown: dict[str, Show] = {
@@ -318,7 +318,7 @@ def _fields(content_type: str, body: bytes) -> dict[str, str]:
             text = body.decode()
             return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX))
     except (ValueError, RecursionError, msgspec.MsgspecError):
-        raise WrongRequest(f"the request is no {kind}: expected the fields of a form in UTF-8") from None
+        raise WrongRequest(f"the request is not {kind}: expected the fields of a form in UTF-8") from None
     raise WrongRequest(f"the request is {kind[:80]!r}: expected a form, or application/json")
 
 

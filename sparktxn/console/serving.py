@@ -56,7 +56,7 @@ def serve(
         token: what callers have to show; None only for this machine.
         hide_values: show no keys, values and headers of records.
         allow_changes: offer changes of the store; without it nothing can be changed.
-        timeout_s: how long the store may take for a page; None is no limit.
+        timeout_s: how long the store may take for a page; None means no limit.
         on_start: called with the console's address once it listens.
         allowed_hosts: more hosts that requests may name, see `AnsweredHosts`.
 

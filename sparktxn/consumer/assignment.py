@@ -200,7 +200,7 @@ def distinct_partitions(partitions: object) -> list[TopicPartition]:
     """Return what a call is given to assign.
 
     Raises:
-        TypeError: it is no list of TopicPartition.
+        TypeError: it is not a list of TopicPartition.
         KafkaException: ``_INVALID_ARG``: a partition is named twice, or an offset means nothing.
     """
     given = topic_partitions("partitions", partitions)

@@ -286,7 +286,7 @@ def offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None
         return list(offsets or ())
     error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
     if error is not None:
-        reason = f"the message is no record but an error: {error.str()}"
+        reason = f"the message is not a record but an error: {error.str()}"
         raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
     if topic is None or partition is None or offset is None:
         raise ValueError("the message has no offset: it was not consumed")

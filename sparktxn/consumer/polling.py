@@ -198,7 +198,7 @@ class Reading:
         messages = messages_of(chunk.batch, topic, partition)
         if messages is None:
             chunk.source.give_back(chunk.batch.num_rows)
-            reason = f"topic {topic!r} declares columns, so its records are no messages: read it with consume_arrow()"
+            reason = f"topic {topic!r} declares columns, so its records are not messages: read it with consume_arrow()"
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NOT_IMPLEMENTED, reason))
         self._chunk = chunk
         chunk.progress.received += len(messages)

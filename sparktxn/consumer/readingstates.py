@@ -110,7 +110,7 @@ class ReadingStates:
 
     @property
     def may_expire(self) -> bool:
-        """Whether a vacuum may have passed the view, so that missing segments are no damage."""
+        """Whether a vacuum may have passed the view, so that missing segments are not damage."""
         return (self.view, ViewEvent.PASSED) in TRANSITIONS
 
     def gather(self) -> None:

@@ -261,7 +261,7 @@ class Rebalancing:
         for key in keys:
             self._reading.discard(key)
         subscription = self._reading.subscription
-        # Inside of on_revoke the user may leave: that is no reason to call it again.
+        # Inside of on_revoke the user may leave: that is not a reason to call it again.
         is_first, self._is_revoking = not self._is_revoking, True
         try:
             self._call(subscription.on_revoke if subscription is not None and is_first else None, keys)

@@ -173,7 +173,7 @@ def _topics(snapshot: Snapshot) -> Iterable[TopicState]:
 
 
 def _read_members(members: Mapping[str, Sequence[SeenMember]], now_ms: int, figures: Figures) -> None:
-    """Count the members of groups: those whose sessions have passed are no members, though the log has them yet."""
+    """Count the members of groups: those whose sessions have passed are not members, though the log has them yet."""
     for group_id, seen in sorted(members.items()):
         overdue = [member for member in seen if member.is_overdue]
         figures["kafka_consumergroup_members"].append(((group_id,), len(seen) - len(overdue)))

@@ -40,7 +40,7 @@ class StoreMetrics(Collector):
 
     Args:
         store: the store; it must stay open.
-        timeout_s: how long the store may take for a scrape; None is no limit.
+        timeout_s: how long the store may take for a scrape; None means no limit.
 
     Raises:
         TypeError, ConfigurationError: an argument is something else.

@@ -64,7 +64,7 @@ def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
 
     Raises:
         FormatVersionError: it has a column that is not known.
-        DamagedObject: its bytes are not those that the entry names, or they are no append commands.
+        DamagedObject: its bytes are not those that the entry names, or they are not append commands.
     """
     if checksum(data) != expected:
         raise DamagedObject(name, f"its checksum is not {expected}, which the log names")

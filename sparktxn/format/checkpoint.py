@@ -177,7 +177,7 @@ def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
 
     Raises:
         FormatVersionError: it holds a record or member that is not known.
-        DamagedObject: its bytes are not those that the head names, or they are no records.
+        DamagedObject: its bytes are not those that the head names, or they are not records.
     """
     if digest(data) != ref.digest:
         raise DamagedObject(name, f"its SHA-256 is not {ref.digest}, which the checkpoint's head names")

@@ -177,7 +177,7 @@ class AddOffsetsToTxn(_Travelling, frozen=True, tag="add_offsets_to_txn"):
 class Append(_Travelling, frozen=True, tag="append"):
     """Names a segment at a partition's end. `transactional_id` is None and `transaction` -1 outside transactions.
 
-    `data` is the segment itself where `segment` is no object's name: inline records.
+    `data` is the segment itself where `segment` is not an object's name: inline records.
     """
 
     topic_id: Int64

@@ -89,7 +89,7 @@ class StreamReader:
         Raises:
             TooLarge: it decodes to more than an append's records can, or does not say to how much. Where it is
                 guarded: it is not one batch of plain buffers.
-            Exception: of any kind, if the bytes are no such stream.
+            Exception: of any kind, if the bytes are not such a stream.
         """
         stream = pa.py_buffer(data) if not data.startswith(_FRAME) else _decompressed(data)
         if guarded:

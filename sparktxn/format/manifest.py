@@ -211,7 +211,7 @@ def _is_sound(table: pa.Table) -> bool:
             conditions.append(pc.less_equal(row_counts, column["record_count"]))
             file_rows = pc.add_checked(column["first_row"], row_counts)
             conditions.append(pc.less_equal(file_rows, column["file_records"]))
-    except pa.ArrowInvalid:  # a sum is no 64-bit integer
+    except pa.ArrowInvalid:  # a sum is not a 64-bit integer
         return False
     return all(pc.all(condition, min_count=0).as_py() for condition in conditions)
 

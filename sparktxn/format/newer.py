@@ -43,7 +43,7 @@ def check_features(required: Iterable[str], known: frozenset[str], name: str, us
 def undecodable(data: bytes, name: str, expected: Any, noun: str, error: Exception) -> StoreError:
     """Return the error for a document whose checksum holds and which is no `expected`, in words `noun`.
 
-    It is a FormatVersionError if the document has a type or member that this version does not know. Else it is a
+    It is a FormatVersionError if the document has a type or member that this version does not know. Otherwise it is a
     DamagedObject with what the decoder has said.
     """
     try:

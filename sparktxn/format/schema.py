@@ -210,7 +210,7 @@ def _type_text(data_type: pa.DataType, depth: int) -> str:
 
 def _key_text(data_type: pa.DataType, depth: int) -> str:
     if pa.types.is_nested(data_type):
-        raise ConfigurationError(f"type {data_type} is no key of a map: expected a type that is not nested")
+        raise ConfigurationError(f"type {data_type} is not a key of a map: expected a type that is not nested")
     return _type_text(data_type, depth)
 
 

@@ -280,8 +280,8 @@ def decode_row_groups(
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of a segment as `decode_segment` returns them, a row group at a time, each with its first row.
 
-    No more than one row group is in memory, and those that are not asked for are not decoded. A segment that is no
-    Parquet file counts as one row group.
+    No more than one row group is in memory, and those that are not asked for are not decoded. A segment that is not
+    a Parquet file counts as one row group.
 
     Args:
         data: the object's bytes, which the caller has compared with the checksum in the log.

@@ -36,7 +36,7 @@ class _Begun(NamedTuple):
 
 
 class Connection:
-    """Serves one client until it leaves, or sends what is no request."""
+    """Serves one client until it leaves, or sends what is not a request."""
 
     def __init__(
         self,

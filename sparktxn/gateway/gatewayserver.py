@@ -112,7 +112,7 @@ def _advertised(host: str, advertise: str | None) -> Endpoint | None:
         host = str(ipaddress.ip_address(host))
     if host in ("0.0.0.0", "::"):
         raise ConfigurationError(
-            f"--listen is {host!r}, which is no address that clients can reach: give one with --advertise"
+            f"--listen is {host!r}, which is not an address that clients can reach: give one with --advertise"
         )
     return None
 

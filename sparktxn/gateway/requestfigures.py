@@ -23,7 +23,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "txnlog_gateway_request_bytes_total": Family("Bytes of requests", ("request",)),
     "txnlog_gateway_answer_bytes_total": Family("Bytes of answers", ("request",)),
     "txnlog_gateway_refused_total": Family(
-        "Connections that were ended: of unknown clients, above the limit, with what is no request, or with answers "
+        "Connections that were ended: of unknown clients, above the limit, with what is not a request, or with answers "
         "that are not read",
         ("reason",),
     ),

@@ -25,7 +25,7 @@ def rows_of(topic: StageTopic, records: pa.Table) -> pa.Table:
     """Return the rows that records have as their values, with the records' timestamps.
 
     Raises:
-        RecordsRefused: INVALID_RECORD: a value is no JSON object with the topic's columns. Or a record has a key or
+        RecordsRefused: INVALID_RECORD: a value is not a JSON object with the topic's columns. Or a record has a key or
             headers: the topic keeps none.
     """
     columns = [field for field in stored_schema(topic.schema) if field.name != TIMESTAMP_COLUMN]
@@ -60,7 +60,7 @@ def _reasons(has: pa.ChunkedArray, what: str) -> dict[int, str]:
 
 
 def _no_rows(reader: JsonRows, left: Iterator[tuple[int, bytes]], first: WrongLine) -> dict[int, str]:
-    """Return the places of values that are no rows, with the reasons; `left` has those after the first such one."""
+    """Return the places of values that are not rows, with the reasons; `left` has those after the first such one."""
     found = {first.line: first.reason}
     while len(found) < NAMED_MAX:
         try:

@@ -1,7 +1,7 @@
 """Ends of half transactions that are sent one way, as RocketMQ sends them: the sender does not wait.
 
 An end is queued, and is in the next entry that this process writes, such as that of the sender's next half message. If
-there is none within a few milliseconds, a thread writes one. An end that is not stored is no error of its sender: a
+there is none within a few milliseconds, a thread writes one. An end that is not stored is not an error of its sender: a
 check settles the half transaction.
 """
 

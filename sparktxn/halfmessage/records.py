@@ -88,7 +88,7 @@ def given_properties(value: object) -> dict[str, str]:
     """Return the properties that a program has given a message.
 
     Raises:
-        TypeError: `value` is no mapping of text to text.
+        TypeError: `value` is not a mapping of text to text.
         ConfigurationError: a name is empty, RocketMQ's own, or asks for a delayed delivery.
     """
     given = arguments.mapping("properties", value)
@@ -109,7 +109,7 @@ def immunity_ms_of(properties: Mapping[str, str], default_ms: int) -> int:
     """Return how long a message is not checked: its own property in seconds, -1 or none for the default.
 
     Raises:
-        ConfigurationError: the property is no number of seconds.
+        ConfigurationError: the property is not a number of seconds.
     """
     given = properties.get(IMMUNITY_PROPERTY)
     if given is None:

@@ -277,8 +277,8 @@ class TransactionMQProducer(NoCopies):
 
         The listener runs once, on this thread, after the half message is stored. If it raises, or returns no state, the
         state is UNKNOWN: the message waits for a check. Otherwise the outcome is stored within milliseconds after this
-        returns, by this process's next log entry or one of its own. An outcome that cannot be stored is no error: the
-        log reports it, and a check makes up for it. With the setting ``transaction.end.wait`` this returns once the
+        returns, by this process's next log entry or one of its own. An outcome that cannot be stored is not an error:
+        the log reports it, and a check makes up for it. With the setting ``transaction.end.wait`` this returns once the
         outcome is stored. `timeout`, in seconds, is that of the store's part before the listener runs, and of that
         after it.
 

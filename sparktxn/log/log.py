@@ -145,7 +145,7 @@ class Log(Known):
         )
 
     def within(self, timeout_s: float | None) -> AbstractContextManager[Deadline]:
-        """Return a context whose waits and requests keep `timeout_s` by this log's clock; None or below 0 is no limit.
+        """Return a context whose waits and requests keep `timeout_s` by this log's clock: no limit if None or below 0.
 
         An earlier deadline of the thread still counts.
         """

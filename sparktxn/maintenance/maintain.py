@@ -5,7 +5,7 @@ A sweep ends transactions that hold up the last stable offset, and retention nam
 record of each key, and a rewrite merges what is left. Tables are published with these files, and with new records.
 
 The vacuum deletes what nothing names any more. Its horizon moves from checkpoint to checkpoint, so one is written
-first. Else what the other jobs have replaced would stay until others have written enough entries.
+first. Otherwise what the other jobs have replaced would stay until others have written enough entries.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _vacuum(store: Store, settings: Mapping[str, Any], *, dry_run: bool) -> Vacu
 def _checkpoint_new_entries(log: Log) -> None:
     """Write a checkpoint if that lets a vacuum go further, now or once the checkpoint is old enough.
 
-    A store in which nothing happens gets none: a vacuum's own entries are no reason for another.
+    A store in which nothing happens gets none: a vacuum's own entries are not a reason for another.
     """
     entry, horizon = log.refresh(), log.store_state().horizon
     if entry > log.checkpoint_entry and not changes_nothing(log, horizon + 1, entry):

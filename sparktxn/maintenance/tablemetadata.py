@@ -91,8 +91,8 @@ class _Delta(_Folder):
     def write(self, whole: Callable[[], TableVersion], first: int) -> None:
         """Write the commit, and before it the checkpoint of `first`, the oldest version that can be read.
 
-        A version without commits before it has its checkpoint first. So `first` may have no commit: the topic was no
-        Delta table then, or it was in the store that this one is a copy of.
+        A version without commits before it has its checkpoint first. So `first` may have no commit: the topic was not
+        a Delta table then, or it was in the store that this one is a copy of.
         """
         number = self._version.version
         previous = self._get(delta.commit_name(number - 1)) if number else None

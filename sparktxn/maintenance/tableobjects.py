@@ -41,7 +41,7 @@ _KEPT: Final = re.compile(
     r"|metadata/(?:v[0-9]+\.metadata\.json|snap-[0-9]+\.avro|[0-9]{20}-[0-9]+\.avro)"
     r"|.*_sealed/.*"
 )
-"""Names that this package gives, or that a checkpoint of another engine has, which is no commit."""
+"""Names that this package gives, or that a checkpoint of another engine has, which is not a commit."""
 
 _DELTA_VERSION: Final = re.compile(r"_delta_log/([0-9]{20})\.(?:json|checkpoint\.parquet)")
 
@@ -53,13 +53,13 @@ def check_tables(log: Log, wanted: Iterable[str], tables: Container[str]) -> Non
     """Check that topics which a caller names are among the tables.
 
     Raises:
-        ConfigurationError: one is no table.
+        ConfigurationError: one is not a table.
         CommandRefused: one does not exist (UNKNOWN_TOPIC_OR_PARTITION).
     """
     for name in wanted:
         if name not in tables:
             log.view([name])  # refuses one that does not exist
-            raise ConfigurationError(f"topic {name!r} is no table: set its table.formats")
+            raise ConfigurationError(f"topic {name!r} is not a table: set its table.formats")
 
 
 def iceberg() -> Any:

@@ -71,7 +71,7 @@ def all_results(returned: object, kind: type[Result], tasks: int) -> list[Result
     """Return what a caller's `run` has returned, once it is known to be one result for each task.
 
     Raises:
-        TypeError: it is no list, or an item is not a `kind`.
+        TypeError: it is not a list, or an item is not a `kind`.
         ConfigurationError: there are more or fewer.
     """
     found = arguments.items("what run returns", returned, kind)

@@ -29,7 +29,7 @@ class CloudRequests(Protocol):
         """Write over whatever is there."""
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete at most `Cloud.delete_batch` keys of one bucket; absent ones are no error."""
+        """Delete at most `Cloud.delete_batch` keys of one bucket; absent ones are not an error."""
 
     async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
         """Return all objects (by key) that begin with `prefix`; unless `deep`, not those in folders below it.

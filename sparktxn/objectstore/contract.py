@@ -106,7 +106,7 @@ class ObjectStore(Protocol):
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete the objects; absent ones are no error."""
+        """Delete the objects; absent ones are not an error."""
 
     def make_durable(self, name: str) -> None:
         """Make the object's name survive a power cut, where `put_if_absent` by another process may not have yet."""

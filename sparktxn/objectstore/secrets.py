@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["SECRET_CHARACTERS_MIN", "SecretMask"]
 
 SECRET_CHARACTERS_MIN: Final = 4
-"""Shorter values are no secrets: they are in too many words."""
+"""Shorter values are not secrets: they are in too many words."""
 
 _ANYWHERE: Final = 16
 """From so many characters on a secret is hidden inside a longer word, too: no other text has it by chance."""
@@ -24,7 +24,7 @@ _ENCODED: Final = 6
 """Base64 of fewer bytes is too short to be known again."""
 
 # A name such as latest-events or test.example is one word; a full stop at its end is none of it. What an escape
-# before a word ends with is no part of the word.
+# before a word ends with is not part of the word.
 _BEFORE: Final = r"(?:(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt])|(?<![\w-])(?<!\w\.))"
 _AFTER: Final = r"(?![\w-])(?!\.\w)"
 _HIDDEN: Final = "***"
@@ -84,7 +84,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _endpoints(storage: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the addresses of servers in the settings, which are no secrets, without users and passwords."""
+    """Yield the addresses of servers in the settings, which are not secrets, without users and passwords."""
     for name, value in storage.items():
         if isinstance(value, Mapping):
             yield from _endpoints(value)

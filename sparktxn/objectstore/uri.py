@@ -169,7 +169,7 @@ def _file_path(text: str, rest: str) -> str:
         plain = "\0"
     if "\0" in plain:
         raise ConfigurationError(
-            f"store URI {text!r} holds a '%' that is no escape of a character: expected %25 for a '%' itself, or the "
+            f"store URI {text!r} holds a '%' that is not an escape: expected %25 for a '%' itself, or the "
             "plain path without file://"
         )
     return os.path.abspath(plain)

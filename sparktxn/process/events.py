@@ -53,7 +53,7 @@ EVENTS: Final[dict[str, Event]] = {
     "gateway_join_refused": Event(DEBUG, "no join of member %(member_id)r to group %(group_id)s: %(error)s"),
     "gateway_poll_failed": Event(WARNING, "the gateway cannot read the end of the log: %(error)s"),
     "gateway_request_failed": Event(ERROR, "the gateway has failed at a request of a client at %(peer)s"),
-    "gateway_request_malformed": Event(WARNING, "a client at %(peer)s has sent what is no request: %(error)s"),
+    "gateway_request_malformed": Event(WARNING, "a client at %(peer)s has sent what is not a request: %(error)s"),
     "gateway_request_unanswered": Event(
         WARNING, "the gateway could not answer a request of a client at %(peer)s, which may ask again: %(error)s"
     ),

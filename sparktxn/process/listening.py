@@ -33,7 +33,7 @@ def endpoint(option: str, text: str, *, host: str | None = None, port: int | Non
     `port`, the host alone is.
 
     Raises:
-        ConfigurationError: the text is no such address, or lacks a part without a default.
+        ConfigurationError: the text is not such a address, or lacks a part without a default.
     """
     found_host, found_port = _parts(text)
     if found_port is not None and not (_PORT.fullmatch(found_port) and int(found_port) <= _PORT_MAX):
@@ -77,7 +77,7 @@ def listening(host: str, port: int, option: str) -> socket.socket:
         # Without it an answer waits until the client acknowledges the one before, by its next request.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
-    except (OSError, UnicodeError) as error:  # a name that is no text, or too long for a name of a machine
+    except (OSError, UnicodeError) as error:  # a name that is not text, or too long for a name of a machine
         raise ConfigurationError(
             f"cannot listen at port {port} of {host!r}: {_reason(error)}: choose another port, or another address of "
             f"this machine, with {option} HOST:PORT"

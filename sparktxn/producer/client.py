@@ -542,7 +542,7 @@ class Producer(ProducerLookups):
             place = self._open_for(name, "produce")
             topic = self._topics.find(*place, has_key=has_key, size=size, partition=partition)
         except Exception as error:
-            # produce() has looked the topic up by then: that it was not found is no part of the error.
+            # produce() has looked the topic up by then: that it was not found is not part of the error.
             error.__suppress_context__ = True
             raise
         self._accept_known()

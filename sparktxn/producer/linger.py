@@ -167,7 +167,7 @@ class Linger:
                     with self._log.within(self._settings.delivery_timeout_s), self._outbox.exclusive():
                         self._round()
                 except KafkaException as refused:
-                    # What the store does not allow is no failure of the sender: each record's report says it.
+                    # What the store does not allow is not a failure of the sender: each record's report says it.
                     self._outbox.discard(refused.args[0])
                 except Exception as error:  # noqa: BLE001 - logged with its trace
                     log_event("sender_failed", client_id=self._settings.client_id, exc_info=True)

@@ -37,12 +37,12 @@ class PreparedTransaction(Struct, frozen=True):
         """Return the value whose `str()` is `text`.
 
         Raises:
-            ValueError: `text` is no such text.
+            ValueError: `text` is not such a text.
         """
         text = arguments.text("text", text)
         found = _TEXT.fullmatch(text)
         if found is None:
             raise ValueError(
-                f"{arguments.shown(text)} is no prepared transaction: expected <producer id>:<epoch>, such as '7:0'"
+                f"{arguments.shown(text)} is not a prepared transaction: expected <producer id>:<epoch>, such as '7:0'"
             )
         return cls(int(found[1]), int(found[2]))

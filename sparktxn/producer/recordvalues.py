@@ -59,7 +59,7 @@ def record_headers(given: object) -> tuple[Headers | None, int]:
     """Return the headers, None for none, and how many bytes they have.
 
     Raises:
-        TypeError: `given` is no mapping and no list of pairs, or a name is not text.
+        TypeError: `given` is not a mapping and no list of pairs, or a name is not text.
         ConfigurationError: a name, or a value given as text, holds half a surrogate pair.
     """
     if isinstance(given, Mapping):
@@ -71,7 +71,7 @@ def record_headers(given: object) -> tuple[Headers | None, int]:
     for place, header in enumerate(given):
         if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str):
             raise TypeError(f"headers[{place}] is {type(header).__name__}: expected (str, str or bytes or None)")
-        # Encoded here, so that a name which is no text is the caller's error and not that of a whole segment.
+        # Encoded here, so that a name which is not text is the caller's error and not that of a whole segment.
         name = arguments.text(f"the name of headers[{place}]", header[0])
         value = None if header[1] is None else record_bytes(f"header {name!r}", header[1])
         pairs.append((name, value))

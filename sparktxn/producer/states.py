@@ -117,7 +117,7 @@ class ProducerStates:
 
         Raises:
             KafkaException: _PREV_IN_PROGRESS or _CONFLICT, both retriable: this or another call is under way in another
-                thread, or another one has not been finished. Else as `require`.
+                thread, or another one has not been finished. Otherwise as `require`.
         """
         if not self._lock.acquire(blocking=False):
             running = self._running

@@ -126,7 +126,7 @@ def checked_bounds(view: ReadView, bounds: object) -> dict[TopicPartitionKey, tu
     """Return the bounds that a caller passes; None means all partitions of the view, whole.
 
     Raises:
-        TypeError: they are no dict of (start, end or None) by (topic, partition).
+        TypeError: they are not dict of (start, end or None) by (topic, partition).
         ConfigurationError: a partition is not in the view, or an offset is below 0.
     """
     if bounds is None:

@@ -64,8 +64,8 @@ def _parsed(name: str) -> _Named:
     transaction, batch = _TRANSACTION.fullmatch(name), _BATCH.fullmatch(name)
     if batch is None:
         raise ConfigurationError(
-            f"transaction {arguments.shown(name)} is no name of one: expected transactionalId:producerId:number as the "
-            "table 'entries' shows it, or queryId:batchId of a sink"
+            f"transaction {arguments.shown(name)} is not the name of one: expected "
+            "transactionalId:producerId:number as the table 'entries' shows it, or queryId:batchId of a sink"
         )
     return _Named(
         None if transaction is None else (transaction[1], int(transaction[2]), int(transaction[3])),

@@ -128,7 +128,7 @@ def _is_comparable(data_type: pa.DataType, operator: str) -> bool:
 
 def _of_type(condition: Condition, value: Any, data_type: pa.DataType) -> Any:
     try:
-        # As producers take keys and values. Text that has no UTF-8 is no value of the column.
+        # As producers take keys and values. Text that has no UTF-8 is not a value of the column.
         is_text = isinstance(value, str) and pa.types.is_binary(data_type)
         return fitting(value.encode() if is_text else value, data_type)
     except ValueError:

@@ -57,9 +57,9 @@ _TOO_FINE: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
 class Literal(Struct, frozen=True):
-    """A value as text has it: its meaning depends on the column. Words that are not quoted are no texts if in doubt.
+    """A value as text has it: its meaning depends on the column. Words that are not quoted are not texts if in doubt.
 
-    SQL has columns in double quotes, so such a text is no column's name.
+    SQL has columns in double quotes, so such a text is not a column's name.
     """
 
     text: str
@@ -228,7 +228,7 @@ class _Parser:
                 return "not in"
             self._refuse("'not' goes before 'in' and after 'is' only")
         if not token.is_word("is"):
-            self._refuse("an operator is missing" if token is _END else f"{token.text!r} is no operator")
+            self._refuse("an operator is missing" if token is _END else f"{token.text!r} is not an operator")
         negated = self._next.is_word("not")
         self._at += negated
         self._expect("null")

@@ -45,7 +45,7 @@ def checked_order(order: object, isolation: object) -> Order:
     """Return the order of a read, for what its caller passes as `order` (None: not given) and `isolation`.
 
     Raises:
-        TypeError: one of them is no text.
+        TypeError: one of them is not text.
         ConfigurationError: one of them is unknown, or they exclude each other.
     """
     level = arguments.choice("isolation", isolation, ISOLATIONS)

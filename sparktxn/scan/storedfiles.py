@@ -146,7 +146,7 @@ def merged_files(tasks: Iterable[ReadTask]) -> tuple[list[MergedFile], list[Read
     """Return `tasks` in two parts: the files among theirs that say their rows' offsets, each once, and the rest.
 
     Raises:
-        TypeError: an item is no ReadTask.
+        TypeError: an item is not a ReadTask.
     """
     files: dict[tuple[int, int, str], tuple[ReadTask, list[_Kept]]] = {}
     ids: dict[tuple[int, int, str], dict[int, str]] = {}

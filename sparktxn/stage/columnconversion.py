@@ -142,7 +142,7 @@ def _readable(rows: pa.Table) -> pa.Table:
             reason = str(error).rpartition("Invalid: ")[2]
             raise ConfigurationError(
                 f"column {name!r} has a value that its type does not allow ({reason}): expected text in UTF-8, and "
-                "decimals with the digits of their type; bytes that are no text belong in a binary column"
+                "decimals with the digits of their type; bytes that are not text belong in a binary column"
             ) from None
     return rows
 

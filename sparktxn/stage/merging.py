@@ -49,7 +49,7 @@ def gathered(log: Log, staged: Sequence[StagedSegment]) -> list[StagedSegment]:
     caller may commit the same segments again.
 
     Raises:
-        ConfigurationError: the `data` of a segment that `checked` passed is no records of its topic.
+        ConfigurationError: the `data` of a segment that `checked` passed does not hold records of its topic.
         OutcomeUnknown, StoreUnavailable: a segment is not uploaded; call again.
     """
     if not any(segment.data for segment in staged):

@@ -70,7 +70,7 @@ def _consistent(key: bytes | None, partition_count: int, pick: Pick) -> int:
 
 
 def _consistent_random(key: bytes | None, partition_count: int, pick: Pick) -> int:
-    # An empty key is no key to this one, as in librdkafka; to those below it is a key.
+    # An empty key is not a key to this one, as in librdkafka; to those below it is a key.
     return zlib.crc32(key) % partition_count if key else pick(partition_count)
 
 

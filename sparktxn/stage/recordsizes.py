@@ -34,7 +34,7 @@ def row_bytes(table: pa.Table) -> pa.Array:
 def row_above(rows: pa.Table, bytes_max: int) -> int | None:
     """Return the bytes of the largest of a topic's rows if it has more than `bytes_max`, else None.
 
-    The timestamp, the last column, is no part of a record's size.
+    The timestamp, the last column, is not part of a record's size.
     """
     if rows.nbytes <= bytes_max:
         return None

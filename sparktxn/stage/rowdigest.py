@@ -47,7 +47,7 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 def rows_digest(topic: str, columns: Mapping[str, pa.Array], count: int) -> RowsDigest:
-    """Return the digest of `count` rows for a topic; their order, encoding and null slots' bytes are no part.
+    """Return the digest of `count` rows for a topic; their order, encoding and null slots' bytes do not count.
 
     A value is bound to its topic, its column's name and its row. Null differs from every value, and a column that is
     missing is null: a topic may have got it since. All NaN are one value, and so are 0.0 and -0.0.
@@ -64,7 +64,7 @@ def digest_of_records(topic: StageTopic, rows: pa.Table, records: pa.Table, part
     """Return the digest of what the user gave in `rows`: staging has made the topic's `records` of them.
 
     Not of what staging adds: the timestamp of a row that has none, and the partition of a row that says none. Where the
-    log stores no timestamp of a row, they are no part of it either.
+    log stores no timestamp of a row, they are not part of it either.
     """
     columns = dict(zip(records.column_names, (column.chunk(0) for column in records.columns), strict=True))
     name = records.column_names[-1]

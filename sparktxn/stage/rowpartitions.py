@@ -72,7 +72,7 @@ def given_partitions(topic: StageTopic, table: pa.Table, partition: int | None =
     If `partition` is given, it is that of all rows, and the column is not looked at.
 
     Raises:
-        ConfigurationError: it holds no whole numbers, or one that is no partition (_UNKNOWN_PARTITION).
+        ConfigurationError: it holds no whole numbers, or one that is not a partition (_UNKNOWN_PARTITION).
     """
     if partition is not None:
         if partition >= topic.partition_count:

@@ -160,7 +160,7 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
 
 
 def add_partitions_to_txn(delta: Delta, command: AddPartitionsToTxn, context: Context) -> CommandResult | Refusal:
-    """Register partitions in the ongoing or next transaction; known ones are no change (K19 to K23)."""
+    """Register partitions in the ongoing or next transaction; known ones change nothing (K19 to K23)."""
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun

@@ -110,7 +110,7 @@ class RecordingDelta(Delta):
     def history(self, table: str) -> list[HistoryChange]:
         """Return the changes of one table of `state.internal.HISTORY_TABLES`, in the order of their keys.
 
-        A member has one, from before the entry to its end; that it gave a sign of life is no change.
+        A member has one, from before the entry to its end; that it gave a sign of life is not a change.
         """
         found = []
         for key in sorted(key for key in self._passed if key[0] == table):

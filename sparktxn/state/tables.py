@@ -69,7 +69,7 @@ def _publish(delta: Delta, wanted: TableToPublish, command: PublishTables, conte
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name!r} does not exist, nor its table")
         topic = None
     elif not topic.settings.get(TABLE_FORMATS):
-        return Refusal(ErrorCode.INVALID_CONFIG, f"topic {topic.name!r} is no table: set its {TABLE_FORMATS}")
+        return Refusal(ErrorCode.INVALID_CONFIG, f"topic {topic.name!r} is not a table: set its {TABLE_FORMATS}")
     elif refusal := unpublishable(topic.name, topic.settings, delta.store()):
         return refusal
     if (refusal := _outdated(delta, wanted, table, topic, command)) is not None:

@@ -35,7 +35,7 @@ def offsets_to_commit(log: Log, given: object) -> tuple[str, tuple[OffsetToCommi
     """Return a group and its offsets as commands name them, after the caller has refreshed the log.
 
     Raises:
-        TypeError: `given` is no ConsumerGroupTopicPartitions.
+        TypeError: `given` is not a ConsumerGroupTopicPartitions.
         ConfigurationError: it names no group, no offset, or a partition twice.
         KafkaException: a partition does not exist (UNKNOWN_TOPIC_OR_PARTITION).
     """

@@ -274,7 +274,7 @@ def propose_expiry(log: Log, group_id: str, overdue: Sequence[OverdueMember]) ->
 
 
 def _send(log: Log, group_id: str, overdue: Sequence[OverdueMember]) -> list[OverdueMember]:
-    """Propose once, in as few entries as possible; return those that are no members any more."""
+    """Propose once, in as few entries as possible; return those that are not members any more."""
     proposals = [(late, log.send([_expiry(group_id, late)])) for late in overdue]
     gone = []
     try:

@@ -80,8 +80,8 @@ def _clock_of(store: Store) -> Clock:
 class Store(NoCopies):
     """A store, opened for planning and committing. Handles of one process and address share one log.
 
-    In many calls `timeout_s` bounds all waits and requests, in seconds; None is no limit. `view` is one that `view()`
-    has returned, and `isolation` read_committed or read_uncommitted. `columns` and `rows_per_task` are as in
+    In many calls `timeout_s` bounds all waits and requests, in seconds; None means no limit. `view` is one that
+    `view()` has returned, and `isolation` read_committed or read_uncommitted. `columns` and `rows_per_task` are as in
     `plan_view`.
     """
 
@@ -314,7 +314,7 @@ class Store(NoCopies):
             bounds: (least offset, end offset or None) by partition; None: all partitions, whole.
             columns: names of columns; None: all but those of the record's transaction.
             rows_per_task: about how many rows a task has at most; None: no limit.
-            by_segment: whether tasks name each segment of merged files. Else they name such a file once, unless
+            by_segment: whether tasks name each segment of merged files. Otherwise they name such a file once, unless
                 `columns` ask for what only the log says of its segments.
 
         Raises:
@@ -377,7 +377,7 @@ class Store(NoCopies):
         """Return the entry that committed `transaction`, named as in table ``entries`` or as ``queryId:batchId``.
 
         Raises:
-            ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
+            ConfigurationError: it is not such a name, or no entry that the log has kept has committed it.
         """
         self._check()
         return committing_entry(self.log, arguments.text("transaction", transaction))
@@ -465,7 +465,7 @@ class Store(NoCopies):
 
         Raises:
             CommandRefused: a topic does not exist.
-            ConfigurationError: `partition_key` is no column of a topic, or its setting names another one.
+            ConfigurationError: `partition_key` is not a column of a topic, or its setting names another one.
             KafkaException: a topic is internal (INVALID_TOPIC).
         """
         self._check()

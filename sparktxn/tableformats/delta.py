@@ -91,7 +91,7 @@ def commit(version: TableVersion, whole: Callable[[], TableVersion], previous: b
         previous: the commit of the version before; None if there is none.
 
     Raises:
-        ValueError: the bytes of `previous` are no commit of a topic's table.
+        ValueError: the bytes of `previous` are not a commit of a topic's table.
     """
     before = None if previous is None else _bounded_before(previous)
     added = version.added

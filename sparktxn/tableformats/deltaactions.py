@@ -101,6 +101,6 @@ def decode(commit: bytes) -> list[Action]:
     """Return the actions of a commit.
 
     Raises:
-        ValueError: the bytes are no commit of a topic's table.
+        ValueError: the bytes are not a commit of a topic's table.
     """
     return _decoder.decode_lines(commit)

@@ -37,7 +37,7 @@ class DeltaFiles:
         """Go on to the version of a commit.
 
         Raises:
-            ValueError: the bytes are no commit, or it adds a file that is there as new data, or removes one that is
+            ValueError: the bytes are not a commit, or it adds a file that is there as new data, or removes one that is
                 not there.
         """
         actions = decode(commit)

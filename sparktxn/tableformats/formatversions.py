@@ -1,4 +1,4 @@
-"""Which versions a table has in a format: there may be gaps, of the times when the topic was no table of this format.
+"""Which versions a table has in a format: there are gaps where the topic was not a table of this format.
 
 The names of objects alone say it. Publishing, vacuuming, verifying and repairing ask here.
 """

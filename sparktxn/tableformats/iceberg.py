@@ -97,7 +97,7 @@ def publication(
         read: read an object of the versions before by its name, which is below the topic's folder, as all names are.
         first: the oldest version that can be read; snapshots of older ones are left out.
         older: without `previous`, the decoded metadata of an earlier version, whose snapshots can still be read: the
-            topic was no Iceberg table in between. The snapshot of this version has none of them as its parent.
+            topic was not an Iceberg table in between. The snapshot of this version has none of them as its parent.
         whole: returns the version as one that has none before it, with the statistics of all files.
         is_earlier: make it as an earlier version of this package did.
 

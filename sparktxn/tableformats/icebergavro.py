@@ -81,7 +81,7 @@ def decode_file(schema: Schema, data: bytes, *earlier: Schema) -> tuple[dict[str
         text = header["meta"].get("avro.schema")
         found = next((each for each in (schema, *earlier) if each.text == text), None)
         if header["magic"] != _MAGIC or found is None:
-            raise ValueError("it is no Avro file, or one of another schema")
+            raise ValueError("it is not an Avro file, or one of another schema")
         metadata = {name: text.decode() for name, text in header["meta"].items()}
         return metadata, _records(found, file) if file.tell() < len(data) else []
     except (EOFError, IndexError, OverflowError, struct.error) as error:

@@ -68,7 +68,7 @@ def moment_of(store: Store, as_of: AsOf) -> Moment:
     """Return the moment that a caller names.
 
     Raises:
-        TypeError: `as_of` is no entry, time or transaction.
+        TypeError: `as_of` is not an entry, time or transaction.
         ConfigurationError: it is one that cannot be, or a transaction that is not known.
     """
     if as_of is None:

@@ -205,7 +205,7 @@ def open_table(
         options: as for `Store.open`; for a `uri` that is an address only.
 
     Raises:
-        ConfigurationError: an argument is wrong, the topic is no table, it has no such version yet, or not any more.
+        ConfigurationError: an argument is wrong, the topic is not a table, it has no such version yet, or not any more.
         StoreNotFound: there is no store.
         CommandRefused: the topic does not exist, nor its table, or the entry is not in the log.
         ViewExpired: a vacuum has passed the entry.
@@ -244,7 +244,7 @@ def _table_at(log: Log, topic: str, moment: Moment) -> tuple[TableState, int]:
     Of topics that are deleted it is the table of the last one with that name.
 
     Raises:
-        ConfigurationError: the topic is no table, or no version was published until then.
+        ConfigurationError: the topic is not a table, or no version was published until then.
         CommandRefused: the topic does not exist, nor its table.
     """
     state = log.snapshot([TABLES_PREFIX], **moment)
@@ -258,7 +258,7 @@ def _table_at(log: Log, topic: str, moment: Moment) -> tuple[TableState, int]:
     if known.topic_id in found:
         return found[known.topic_id], state.entry
     if not table_formats(known.settings):
-        raise ConfigurationError(f"topic {topic!r} is no table: set its table.formats")
+        raise ConfigurationError(f"topic {topic!r} is not a table: set its table.formats")
     until = f" up to entry {state.entry}" if moment else ""
     raise ConfigurationError(
         f"topic {topic!r} has no published version{until}: publish_tables(), or txnlog tables publish --apply"

@@ -1,7 +1,8 @@
 """The committed records of topics as Arrow data, and as tables of pandas, Polars and DuckDB in memory.
 
 Each function reads one view of the store: only committed records, the same for all topics, and never changing while it
-is read. A glob over a store's Parquet files is no such view: it has aborted records, and those of later transactions.
+is read. A glob over a store's Parquet files is not such a view: it has aborted records, and those of later
+transactions.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["read_arrow", "to_duckdb", "to_pandas", "to_polars"]
 
 Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
 _NO_LISTS: Final = str | bytes | bytearray | memoryview | Mapping
-"""What can be iterated, and is no list of values: bytes would be taken for numbers."""
+"""What can be iterated, and is not a list of values: bytes would be taken for numbers."""
 _EXPECTED: Final = "expected tuples such as ('amount', '>=', 10) and ('key', 'is not null'), or a pyarrow Expression"
 
 

@@ -56,7 +56,7 @@ def arrow_tables(path: Path, at: At) -> Iterator[pa.Table]:
                     reason = str(error).rpartition("Invalid: ")[2]
                     raise ValueError(
                         f"rows {before + 1} to {before + batch.num_rows}, column {name!r}: a value is not what its "
-                        f"type allows ({reason}); write the file anew, with bytes that are no text in a binary column"
+                        f"type allows ({reason}); write the file anew, with bytes that are not text in a binary column"
                     ) from None
             before += batch.num_rows
             at(part)

@@ -2,7 +2,7 @@ r"""CSV to columns of text, exactly, in pieces of whole records.
 
 Records end with ``\n`` or ``\r\n``. A value that has a comma, a quote or an end of line is in double quotes, and quotes
 in it are doubled (RFC 4180). Nothing between two commas is null, and ``""`` is an empty text; no other text is null.
-An empty line is no record; in a file of one column it is refused, as it might be a null.
+An empty line is not a record; in a file of one column it is refused, as it might be a null.
 What another reader might take for something else is an error. Arrow's reader gets one piece at a time. It loses bytes
 where a value in quotes lies on the border of its own blocks (docs/adr/0027).
 """
@@ -51,7 +51,7 @@ def csv_rows(path: Path, on_read: Callable[[int], object]) -> Iterator[CsvRows]:
     Before them `on_read` is called with how many bytes of the file have been read.
 
     Raises:
-        WrongLine: a record has another number of values than the first one, or is no CSV.
+        WrongLine: a record has another number of values than the first one, or is not CSV.
         OSError: the disk does not answer.
     """
     with path.open("rb") as file:

@@ -32,7 +32,7 @@ _PLAIN: Final = {
 
 
 class WrongText(ValueError):
-    """The text in row `row` is no value of the column, because of `reason`."""
+    """The text in row `row` is not a value of the column, because of `reason`."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)

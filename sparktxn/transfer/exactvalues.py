@@ -46,7 +46,7 @@ _SHOWN_MAX: Final = 80
 
 
 class WrongLine(ValueError):
-    """Line `line`, or the record that begins there, is no row of the topic, because of `reason`."""
+    """Line `line`, or the record that begins there, is not a row of the topic, because of `reason`."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -87,14 +87,14 @@ def whole_of(text: str, kind: pa.DataType) -> int:
     have rounded them.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: it is not such a number.
     """
     # A longer text is in no range, and Python refuses to read some thousand digits.
     is_long = len(text.lstrip("-0")) >= _WHOLE_DIGITS_MAX
     number = None if is_long else int(text) if _WHOLE.fullmatch(text) else _of_fraction(text)
     limit = 1 << (kind.bit_width - 1)
     if number is None or not -limit <= number < limit:
-        raise ValueError(f"{shown(text)} is no {kind}: expected a whole number from {-limit} to {limit - 1}")
+        raise ValueError(f"{shown(text)} is not of type {kind}: expected a whole number from {-limit} to {limit - 1}")
     return number
 
 
@@ -110,7 +110,7 @@ def _float_of(text: str, nearest: Callable[[str], float], sure_digits: int, kind
     if not _NUMBER.fullmatch(text):
         if _NO_NUMBER.fullmatch(text):
             return float(text)
-        raise ValueError(f"{shown(text)} is no {kind}: expected a number, NaN, Infinity or -Infinity")
+        raise ValueError(f"{shown(text)} is not of type {kind}: expected a number, NaN, Infinity or -Infinity")
     number = nearest(text)
     digits = len(re.split("[eE]", text)[0].lstrip("+-0.").replace(".", ""))
     if not digits or (digits <= sure_digits and _SURE_MIN < abs(number) < _SURE_MAX):
@@ -151,7 +151,7 @@ def _single(text: str) -> float:
 def _decimal_of(text: str, kind: pa.DataType) -> Decimal:
     expected = f"expected a number of {kind.precision} digits, {kind.scale} of them behind the point"
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{shown(text)} is no {kind}: {expected}")
+        raise ValueError(f"{shown(text)} is not of type {kind}: {expected}")
     try:
         number = _DECIMALS.quantize(Decimal(text), Decimal(1).scaleb(-kind.scale))
     except (DecimalException, ArithmeticError):
@@ -163,7 +163,7 @@ def _decimal_of(text: str, kind: pa.DataType) -> Decimal:
 
 def _bool_of(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"{shown(text)} is no bool: expected true or false")
+        raise ValueError(f"{shown(text)} is not a bool: expected true or false")
     return text.lower() == "true"
 
 
@@ -172,7 +172,7 @@ def _date_of(text: str) -> int:
     try:
         return (date(*map(int, found.groups())) - _DAY_ONE).days  # type: ignore[union-attr]
     except (ValueError, AttributeError):
-        raise ValueError(f"{shown(text)} is no date: expected one such as 2026-05-01") from None
+        raise ValueError(f"{shown(text)} is not a date: expected one such as 2026-05-01") from None
 
 
 def _time_of(text: str, kind: pa.DataType) -> int:
@@ -183,7 +183,7 @@ def _time_of(text: str, kind: pa.DataType) -> int:
         return whole_of(text, pa.int64())
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{shown(text)} is no timestamp: expected one such as {example}")
+        raise ValueError(f"{shown(text)} is not a timestamp: expected one such as {example}")
     if (found["zone"] is None) is not (kind.tz is None):
         has, fix = ("a", "without a zone") if kind.tz is None else ("no", "with its zone")
         raise ValueError(f"{shown(text)} has {has} zone, and the type is {kind}: write it {fix}, as {example}")
@@ -195,7 +195,7 @@ def _time_of(text: str, kind: pa.DataType) -> int:
     try:
         moment = datetime.fromisoformat(text[: 19 if found["second"] else 16 if found["hour"] else 10])
     except ValueError as error:
-        raise ValueError(f"{shown(text)} is no timestamp ({error}): expected one such as {example}") from None
+        raise ValueError(f"{shown(text)} is not a timestamp ({error}): expected one such as {example}") from None
     since_us = (moment - _EPOCH) // _US + int(fraction.ljust(6, "0")) - _zone_us(found["zone"])
     if not YEARS_US[0] <= since_us <= YEARS_US[1]:
         raise ValueError(f"{shown(text)} is outside the years 1 to 9999 in UTC")
@@ -215,12 +215,12 @@ def bytes_of(text: str) -> bytes:
     """Return the bytes that base64 holds.
 
     Raises:
-        ValueError: it is no base64, with the padding of RFC 4648.
+        ValueError: it is not base64, with the padding of RFC 4648.
     """
     try:
         found = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         found = None
     if found is None or base64.b64encode(found).decode() != text:
-        raise ValueError(f"{shown(text)} is no base64: expected bytes of RFC 4648, such as aGk= for hi")
+        raise ValueError(f"{shown(text)} is not base64: expected bytes of RFC 4648, such as aGk= for hi")
     return found

@@ -24,7 +24,7 @@ def exported_files(folder: Path) -> dict[int, list[Path]]:
     """Return the files of a folder that an export has written, by partition and in the order of names.
 
     Raises:
-        ConfigurationError: it is no export, or is not whole, or there is something else in it.
+        ConfigurationError: it is not an export, or is not whole, or there is something else in it.
         OSError: it cannot be read.
     """
     found = sorted(folder.iterdir())

@@ -128,10 +128,9 @@ def import_files(
         on_bytes: called before it, and after each file, with about how many bytes of all files are done.
 
     Raises:
-        ConfigurationError: an argument is wrong, or a folder is no whole export, or has partitions that the topic does
-            not have. Or a file is not what its name says,
-            or its columns are not the topic's.
-            Files before it are imported.
+        ConfigurationError: an argument is wrong, or a folder is not a whole export, or has partitions that the topic
+            does not have. Or a file is not what its name says, or its columns are not the topic's. Files before it are
+            imported.
         CommandRefused: the topic does not exist, or a record is too large.
         StoreUnavailable, OutcomeUnknown: call again: a file takes effect once.
         ProducerFenced: another process imports the same file, and has not committed it within some seconds: call again.

@@ -93,7 +93,7 @@ class JsonRows:
         """Return the rows of lines, given with their numbers; columns that no line has are left out.
 
         Raises:
-            WrongLine: a line is no JSON object with the topic's columns and types.
+            WrongLine: a line is not a JSON object with the topic's columns and types.
         """
         columns: dict[str, list[Any]] = {}
         count = 0

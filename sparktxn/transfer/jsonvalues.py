@@ -41,7 +41,7 @@ def parsed(text: str) -> Any:
     """Return what JSON holds, with its numbers as text.
 
     Raises:
-        ValueError: it is no JSON, an object has a name twice, or it is nested too deeply.
+        ValueError: it is not JSON, an object has a name twice, or it is nested too deeply.
     """
     try:
         return _DECODER.decode(text)
@@ -61,7 +61,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(text: str) -> NoReturn:
-    raise ValueError(f'{text} is no JSON: expected "{text}", in quotes')
+    raise ValueError(f'{text} is not JSON: expected "{text}", in quotes')
 
 
 _DECODER: Final = json.JSONDecoder(
@@ -118,7 +118,7 @@ def _reader(kind: pa.DataType, *, bytes_are_text: bool) -> JsonReader:
 
 
 def _refuse(value: Any, kind: pa.DataType, expected: str) -> NoReturn:
-    raise ValueError(f"{shown(value)} is no {kind}: expected {expected}")
+    raise ValueError(f"{shown(value)} is not of type {kind}: expected {expected}")
 
 
 def _text(value: Any) -> str:
@@ -127,7 +127,7 @@ def _text(value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{shown(value)} is no text: it has half of a surrogate pair") from None
+        raise ValueError(f"{shown(value)} is not text: it has half of a surrogate pair") from None
     return str(value)
 
 

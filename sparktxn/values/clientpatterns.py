@@ -23,7 +23,7 @@ def matching_texts(pattern: str, texts: Iterable[str]) -> list[str]:
     """Return the texts of which a pattern matches the whole, in their order; a dot matches a line's end, too.
 
     Raises:
-        ValueError: it is no pattern of RE2, or has over 1,000 characters; the message says which.
+        ValueError: it is not a pattern of RE2, or has over 1,000 characters; the message says which.
     """
     if len(pattern) > _PATTERN_LENGTH_MAX:
         raise ValueError(f"a pattern has {len(pattern)} characters: expected at most {_PATTERN_LENGTH_MAX}")
@@ -34,7 +34,7 @@ def matching_texts(pattern: str, texts: Iterable[str]) -> list[str]:
         matched = pc.match_substring_regex(_column(found), rf"\A(?s:{pattern})\z")
     except (pa.ArrowInvalid, UnicodeEncodeError) as error:
         reason = str(error).removeprefix("Invalid regular expression: ")
-        raise ValueError(f"{pattern!r} is no regular expression of RE2: {reason}") from error
+        raise ValueError(f"{pattern!r} is not a regular expression of RE2: {reason}") from error
     return [text for text, is_matched in zip(found, matched.to_pylist(), strict=True) if is_matched]
 
 

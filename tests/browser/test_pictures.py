@@ -50,7 +50,7 @@ def test_pictures_are_small() -> None:
 
 @pytest.mark.browser
 def test_pictures_are_of_the_console_as_it_is(browser: Browser) -> None:
-    """Else `make site` takes them anew. Two runs of the shop are the same, to the pixel."""
+    """Otherwise `make site` takes them anew. Two runs of the shop are the same, to the pixel."""
     taken = []
     for _ in range(2):
         with shop() as store:

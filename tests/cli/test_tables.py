@@ -77,7 +77,7 @@ def test_a_topic_that_is_no_table_is_refused() -> None:
     for verb in (("list",), ("publish",), ("publish", "--apply")):
         done = txnlog("tables", *verb, "orders")
         assert done.code == 2
-        assert "topic 'orders' is no table: set its table.formats" in done.err
+        assert "topic 'orders' is not a table: set its table.formats" in done.err
         done = txnlog("tables", *verb, "missing")
         assert done.code == 1
         assert "missing" in done.err

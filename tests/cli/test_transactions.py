@@ -96,7 +96,7 @@ class TestTransactions:
                 2,
                 "--longer-than is 'long': expected a whole number with its unit, such as",
             ),
-            (("list", "--id", "("), 1, "is no regular expression"),
+            (("list", "--id", "("), 1, "is not a regular expression"),
             (("describe", "absent"), 1, "txnlog transactions list shows"),
             (("abort", "-t", "orders", "-p", "0"), 2, "txnlog producers TOPIC shows both"),
             (("abort", "-t", "orders", "-p", "0", "--start-offset", "0"), 1, "no open transaction in orders-0 begins"),

@@ -182,7 +182,7 @@ class Groups:
 
     def leave_group(self, command: Record) -> None:
         members = self._members(command["group_id"])
-        self.need(command["member_id"] in members, "a consumer leaves that is no member")
+        self.need(command["member_id"] in members, "a consumer leaves that is not a member")
         member = members[command["member_id"]]
         if command["keeps_place"] and member["instance_id"]:
             members[member["member_id"]] = member | {"left": True, "revoking": [], "last_entry": self.entry}
@@ -215,7 +215,7 @@ class Groups:
             self.need(self.get("group", group_id) is None, "a commit without a member is accepted by a group")
             return
         member = self.get("member", group_id, member_id)
-        self.need(member is not None, "a consumer commits that is no member")
+        self.need(member is not None, "a consumer commits that is not a member")
         self.need(command["instance_id"] in ("", member["instance_id"]), "a member commits under another instance id")
         epoch = command["generation_id"]
         self.need(epoch <= member["member_epoch"], "a member commits in an epoch of the future")
@@ -232,7 +232,7 @@ class Groups:
         return {} if group is None else {id_: self.get("member", group_id, id_) for id_ in group["members"]}
 
     def _known(self, members: dict[str, Record], command: Record) -> Record:
-        self.need(command["member_id"] in members, "a command names a consumer that is no member")
+        self.need(command["member_id"] in members, "a command names a consumer that is not a member")
         member = members[command["member_id"]]
         self.need(command["member_epoch"] <= member["member_epoch"], "a command names an epoch of the future")
         return member

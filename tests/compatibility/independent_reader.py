@@ -227,7 +227,9 @@ class StoreReader:
     def get(self, name: str) -> bytes:
         parts = name.split("/")
         expect(
-            re.fullmatch(r"[A-Za-z0-9._=/-]+", name) and not {"", ".", ".."} & set(parts), name, "it is no valid name"
+            re.fullmatch(r"[A-Za-z0-9._=/-]+", name) and not {"", ".", ".."} & set(parts),
+            name,
+            "it is not a valid name",
         )
         path = self.root / name
         expect(path.is_file(), name, "it does not exist")
@@ -475,10 +477,10 @@ class StoreReader:
         if name.endswith(".json"):
             table = inline_table(name, data)
         elif name.endswith(".parquet"):
-            expect(data[:4] == b"PAR1", name, "it is no Parquet file")
+            expect(data[:4] == b"PAR1", name, "it is not a Parquet file")
             table = parquet(data)
         else:
-            expect(data[:6] == b"ARROW1", name, "it is no Arrow file")
+            expect(data[:6] == b"ARROW1", name, "it is not an Arrow file")
             table = pa.ipc.open_file(data).read_all()
         expect(table.num_rows == segment["file_records"], name, f"it has {table.num_rows} rows")
         base, end = segment["base_offset"], segment["base_offset"] + segment["record_count"]

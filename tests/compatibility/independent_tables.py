@@ -82,7 +82,7 @@ class Tables:
             return
         default = self.store().get("settings", {}).get("message.timestamp.type")
         time = topic["settings"].get("message.timestamp.type", default)
-        self.need(topic["settings"].get("table.formats"), "the topic is no table")
+        self.need(topic["settings"].get("table.formats"), "the topic is not a table")
         self.need(time != "LogAppendTime", "the times of a table's records are those of entries")
         self.need(column_count == len(topic["schema"] or ()), "the topic has other columns")
         self.need(len(log_starts) == topic["partition_count"], "the topic has other partitions")

@@ -102,7 +102,7 @@ def test_a_version_has_kept_every_kind_of_command(version: str) -> None:
 
 
 def test_the_newest_version_knows_no_other_command() -> None:
-    """Else a golden store is to be written for the version that comes: see make_golden.py."""
+    """Otherwise a golden store is to be written for the version that comes: see make_golden.py."""
     assert {kind.__struct_config__.tag for kind in get_args(Command)} == COMMANDS[VERSIONS[-1]]
 
 

@@ -46,7 +46,7 @@ def fill(world: World) -> None:
         for record in range(4):
             producer.produce("six", b'{"n": %d}' % record, key=b"key-%d" % number, headers=[("trace", b"%d" % number)])
         if number == 4:
-            producer.flush()  # Else nothing of it would be in the log.
+            producer.flush()  # Otherwise nothing of it would be in the log.
             producer.abort_transaction()
         else:
             producer.commit_transaction()

@@ -1,6 +1,6 @@
 """Every store operation of a copy, of its source and of its target, is once the last one before death, or ambiguous.
 
-A root that is half copied is no store. The next copy goes on, and what it makes is what an undisturbed one makes.
+A root that is half copied is not a store. The next copy goes on, and what it makes is what an undisturbed one makes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inline records that lie about their sizes, or are no stream as writers make it: refused, with little memory."""
+"""Inline records that lie about their sizes, or are not a stream as writers make it: refused, with little memory."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ data = sys.stdin.buffer.read()
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 from tests.fuzz.test_inline_bombs import encode_inline, records, refused
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment
-# What the first call loads is no memory of the records.
+# What the first call loads is not memory of the records.
 decode_segment(encode_inline(records(2_000), compression="zstd"), "warm", schema=RECORD_SCHEMA)
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) << 10

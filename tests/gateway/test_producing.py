@@ -270,7 +270,7 @@ def test_a_refusal_names_so_many_records_and_reads_no_value_again_for_each(tmp_p
 
 
 def test_a_batch_is_refused_by_what_the_log_says_now(tmp_path):
-    """What another process has changed a moment ago is no reason to refuse it."""
+    """What another process has changed a moment ago is not a reason to refuse it."""
 
     def set_(topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

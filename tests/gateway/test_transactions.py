@@ -317,7 +317,7 @@ def test_records_of_many_open_transactions_leave_the_memory_early(tmp_path):
 
 
 def test_records_of_a_transaction_that_ended_without_its_client_leave_the_memory(tmp_path):
-    """Else they would count without end, and the batches of all others be uploaded one by one."""
+    """Otherwise they would count without end, and the batches of all others be uploaded one by one."""
 
     async def case(first: RawClient, second: RawClient) -> None:
         await begun(first, b"x" * 60_000)

@@ -167,7 +167,7 @@ def test_what_another_gateway_has_begun_asks_for_an_abort_and_goes_on_with_the_n
 
 
 def test_a_commit_that_is_refused_elsewhere_has_aborted_the_transaction(at_two):
-    """Else the gateway that has begun it might still commit it, and the client be fenced where it aborts it."""
+    """Otherwise the gateway that has begun it might still commit it, and the client be fenced where it aborts it."""
 
     async def case(first: RawClient, second: RawClient) -> None:
         identity = await init_producer(first, TX)
@@ -335,7 +335,7 @@ def test_a_request_that_has_waited_for_the_end_begins_no_transaction(transaction
 def test_a_commit_whose_outcome_is_lost_is_answered_by_the_log_when_it_is_asked_for_again(
     transactions, monkeypatch, renews
 ):
-    """Else it would be taken for one that has failed, and an abort would be answered though it was committed."""
+    """Otherwise it would be taken for one that has failed, and an abort would be answered though it was committed."""
     identity = transactions.initialise(TX, 60_000, NO_IDENTITY)
     transactions.register(TX, identity, {place(transactions)})
     resolve = Outbox.resolve

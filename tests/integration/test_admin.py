@@ -202,7 +202,7 @@ class TestSettingsOfTheStore:
             (on_store(f"{REJECT}s", "true"), ErrorCode.INVALID_CONFIG, f"; did you mean {REJECT!r}?"),
             (on_store(REJECT, "maybe"), ErrorCode.INVALID_CONFIG, "expected true or false"),
             (on_store("x", None, AlterConfigOpType.DELETE), ErrorCode.INVALID_CONFIG, "unknown store-wide setting 'x'"),
-            (on_store(REJECT, "a", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG, "is no list: expected"),
+            (on_store(REJECT, "a", AlterConfigOpType.APPEND), ErrorCode.INVALID_CONFIG, "is not a list: expected"),
             (ConfigResource("BROKER", "0"), ErrorCode.INVALID_REQUEST, "no setting is given"),
             (ConfigResource("BROKER", "1"), ErrorCode.INVALID_REQUEST, "BROKER with the name '0' for the store"),
             (ConfigResource("GROUP", "0"), ErrorCode.INVALID_REQUEST, "expected ConfigResource.Type.TOPIC"),

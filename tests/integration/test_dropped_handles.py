@@ -438,7 +438,7 @@ def test_members_that_are_collected_together_leave_no_thread(uri: str) -> None:
             # Again and again: a worker that polls the log holds the callback, which holds the consumer.
             gc.collect()
             time.sleep(0.05)
-        # Else it would wait for the next sign of life, after minutes.
+        # Otherwise it would wait for the next sign of life, after minutes.
         assert not _of_members()
 
 

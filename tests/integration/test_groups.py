@@ -667,7 +667,7 @@ class TestExpiry:
             world.run(first, second, seconds=0.1)
             world.clock.sleep(7)
         assert world.told() == []
-        assert world.entry() == entry, "signs of life are no entries"
+        assert world.entry() == entry, "signs of life are not entries"
         assert len(world.objects.list(names.GROUPS)) == 2
 
     @pytest.mark.kafka("G25")

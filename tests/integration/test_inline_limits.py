@@ -25,7 +25,7 @@ def world() -> Iterator[World]:
 def test_records_of_no_bytes_are_not_inline_where_no_reader_would_decode_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A timestamp is no part of a record's size, and equal ones compress to nearly nothing."""
+    """A timestamp is not part of a record's size, and equal ones compress to nearly nothing."""
     bytes_max = 1 << 16  # of 8 MiB, which takes a million records
     monkeypatch.setattr(inline, "_DECODED_BYTES_MAX", bytes_max)
     count = bytes_max // 8 + 1

@@ -254,7 +254,7 @@ def test_versions_that_do_not_exist_are_refused_with_those_that_do(uri: str, pro
 
 
 def test_what_is_no_table_or_was_never_published_is_refused(uri: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"topic 'plain' is no table: set its table.formats"):
+    with pytest.raises(ConfigurationError, match=r"topic 'plain' is not a table: set its table.formats"):
         open_table(uri, "plain")
     with pytest.raises(ConfigurationError, match=r"'rides' has no published version: publish_tables\(\), or txnlog"):
         open_table(uri, "rides")
@@ -280,7 +280,7 @@ def test_the_last_version_of_a_topic_is_opened_after_it(uri: str, producer: Prod
     assert ids(open_table(uri, "rides", version=0)) == [1]
     with Store.open(uri) as store:
         store.create_topic("rides", 1)
-    with pytest.raises(ConfigurationError, match="'rides' is no table"):
+    with pytest.raises(ConfigurationError, match="'rides' is not a table"):
         open_table(uri, "rides")
 
 

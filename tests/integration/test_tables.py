@@ -200,7 +200,7 @@ def test_a_relation_of_duckdb_can_be_asked_twice_in_the_callers_database(uri: st
         ({"where": pc.field("id") == "one"}, "where cannot be evaluated"),
         ({"as_of": datetime(2026, 1, 1)}, "without a zone"),
         ({"as_of": datetime(1960, 1, 1, tzinfo=UTC)}, "from 1970 on"),
-        ({"as_of": "nothing"}, "as_of: transaction 'nothing' is no name of one"),
+        ({"as_of": "nothing"}, "as_of: transaction 'nothing' is not the name of one"),
         ({"isolation": "serializable"}, "read_committed"),
         ({"batch_rows": 0}, "batch_rows"),
     ],

@@ -153,13 +153,13 @@ COMPARED: Final[dict[str, tuple[str, ...]]] = {
         "case a_value_that_is_a_bytearray",
         "case a_value_that_is_a_memoryview",
     ),
-    "headers are no tuple": ("row headers are a list or a dictionary", "case headers_that_are_a_tuple"),
+    "headers are not a tuple": ("row headers are a list or a dictionary", "case headers_that_are_a_tuple"),
     "a header's name may be a number": (
         "row values are `str` or `bytes`; a name of a header may be a number",
         "case headers_with_a_number_as_name",
     ),
     "a partition below -1": ("row `produce(partition=-2)`", "case partition_below_minus_one"),
-    "produce_batch(): unknown names, tuples and items that are no dictionaries": (
+    "produce_batch(): unknown names, tuples and items that are not dictionaries": (
         "row `produce_batch()` ignores names",
         "case produce_batch_with_an_unknown_name",
         "case produce_batch_of_a_tuple",
@@ -187,7 +187,7 @@ COMPARED: Final[dict[str, tuple[str, ...]]] = {
         "case pausing_what_is_not_assigned",
         "case stored_offsets_of_what_is_not_assigned",
     ),
-    "an empty subscription, and one that is no list": (
+    "an empty subscription, and one that is not a list": (
         "row `subscribe([])` raises `_INVALID_ARG`",
         "case an_empty_subscription",
         "case wrong_subscriptions",

@@ -195,7 +195,7 @@ def test_hole_15_an_entry_that_settles_an_id_again_is_no_entry(shared, client) -
 
 @pytest.mark.holes(16)
 def test_hole_16_the_owners_own_refusal_is_an_entry(shared, client) -> None:
-    """Else it reports "failed", the topic is created, and a winner applies the list."""
+    """Otherwise it reports "failed", the topic is created, and a winner applies the list."""
     owner = shared.client()
     lose_then(client, owner, lambda operation: Fault.REFUSED if operation.verb == "delete" else Fault.NONE)
     ticket = owner.log.send([offset_commit(topic_id=2)])

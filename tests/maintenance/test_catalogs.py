@@ -181,7 +181,10 @@ def test_what_has_no_version_is_refused(world: World, file: Path) -> None:
     publish_tables(world.store, ["one"])
     assert [table.topic for table in export_ducklake(world.store, file).tables] == ["one"]
     file.unlink()
-    for topic, message in (("plain", "is no table: set its table.formats"), ("two", "has no published version: txn")):
+    for topic, message in (
+        ("plain", "is not a table: set its table.formats"),
+        ("two", "has no published version: txn"),
+    ):
         with pytest.raises(ConfigurationError, match=f"topic '{topic}' {message}"):
             export_ducklake(world.store, file, ["one", topic])
     with pytest.raises(CommandRefused, match="topic 'three' does not exist"):

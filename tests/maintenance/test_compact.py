@@ -122,7 +122,7 @@ def test_nothing_at_or_above_the_last_stable_offset_is_compacted(prices: Prices)
 
 @pytest.mark.kafka("K99")
 def test_a_producer_whose_records_are_gone_still_has_its_sequence(prices: Prices) -> None:
-    """Its batch that comes again after a lost answer is no second record, though nothing of it is left."""
+    """Its batch that comes again after a lost answer is not a second record, though nothing of it is left."""
     with prices.losing_answers() as sent:
         prices.put(("a", "1"))
     prices.put(("a", "2"))

@@ -229,7 +229,7 @@ def _kind(name: str) -> str:
 
 
 def test_a_vacuum_that_passes_makes_it_begin_again(shop: Store, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each attempt keeps what the one before has copied; a view that is passed each time is no damage."""
+    """Each attempt keeps what the one before has copied; a view that is passed each time is not damage."""
     original, passed = plan_copy, list[int]()
     times = 1
 

@@ -169,7 +169,7 @@ def test_a_fold_takes_a_tenth_of_the_time_while_its_process_commits() -> None:
 
 
 def test_a_long_fold_rests_as_much_as_a_short_one() -> None:
-    """Else the writer that gathers most would be kept waiting most."""
+    """Otherwise the writer that gathers most would be kept waiting most."""
     log = Committing()
     rests = Rests(log)  # type: ignore[arg-type]
     rested_s = [log.worked(rests, 0.05, commits=True) for _ in range(1_000)]
@@ -491,7 +491,7 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
     for thread in threading.enumerate():
         if thread.name == "folding-again":
             thread.join(60)
-    assert not caplog.records, "that the handle was closed is no failure"
+    assert not caplog.records, "that the handle was closed is not a failure"
 
 
 _ENDS = """

@@ -63,7 +63,7 @@ def test_deferred_entries_are_applied_once_though_a_vacuum_has_passed_their_chec
     idle = deferring_process_that_a_vacuum_has_passed(world)
     with pytest.raises(DamagedObject, match="names it and it does not exist"):
         idle.log._follower.tail.parts.get(("partition", *LEFT))
-    assert not [record for record in caplog.records if record.levelname == "ERROR"], "it is no damage"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"], "it is not damage"
     assert digest_of(idle.log) == replay(world.objects)[-1].digest, "its owner opens another state"
     world.check()
 
@@ -79,7 +79,7 @@ def test_a_build_that_takes_any_part_from_a_newer_checkpoint_applies_entries_twi
 
 
 def test_a_checkpoint_whose_runs_are_vacuumed_while_it_merges_them_is_not_written(world: World) -> None:
-    """They are no damage: a vacuum has passed the checkpoint that names them."""
+    """They are not damage: a vacuum has passed the checkpoint that names them."""
     slow = world.process(checkpoint_merge_runs=2)
     for _ in range(2):
         world.commit(2)

@@ -26,7 +26,7 @@ def produce(store: Store, count: int) -> None:
         for _ in range(count):
             producer.produce("t", b"x", timestamp=1_000)
             producer.flush()
-            # A checkpoint that is being made is no second one, and a vacuum deletes what later ones have merged.
+            # A checkpoint that is being made is not a second one, and a vacuum deletes what later ones have merged.
             assert store.log.background.wait(60)  # type: ignore[attr-defined]
     store.log.refresh()
     store.log.checkpoint()

@@ -151,7 +151,7 @@ def test_a_dry_run_writes_nothing(store: Store) -> None:
 
 
 def test_a_topic_that_is_no_table_is_refused(store: Store) -> None:
-    with pytest.raises(ConfigurationError, match=r"'plain' is no table: set its table\.formats"):
+    with pytest.raises(ConfigurationError, match=r"'plain' is not a table: set its table\.formats"):
         publish_tables(store, ["plain"])
     with pytest.raises(CommandRefused, match="missing"):
         publish_tables(store, ["missing"])
@@ -429,7 +429,7 @@ def test_an_error_leaves_the_tables_for_a_while(
 def test_a_long_publication_goes_on_with_its_entry(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else a writer that commits more than a publication writes meanwhile would have no version, ever."""
+    """Otherwise a writer that commits more than a publication writes meanwhile would have no version, ever."""
     monkeypatch.setattr(Rests, "rest", lambda _: clock.sleep(70))
     publisher = Publisher(store.log)
     commit(store)

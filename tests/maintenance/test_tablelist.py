@@ -170,7 +170,7 @@ def test_topics_are_selected_and_wrong_ones_are_refused(world: World) -> None:
     world.store.create_topic("u", 1, settings=DELTA)
     assert [found.topic for found in list_tables(world.store)] == ["t", "u"]
     assert listed(world, "u").topic == "u"
-    with pytest.raises(ConfigurationError, match="'other' is no table"):
+    with pytest.raises(ConfigurationError, match="'other' is not a table"):
         list_tables(world.store, ["t", "other"])
     with pytest.raises(CommandRefused, match="missing"):
         list_tables(world.store, ["missing"])

@@ -1,4 +1,4 @@
-"""Verifying a store whose processes have sealed the same records in other runs: that is no damage."""
+"""Verifying a store whose processes have sealed the same records in other runs: that is not damage."""
 
 from __future__ import annotations
 

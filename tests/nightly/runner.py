@@ -131,7 +131,7 @@ def _family(leader: int) -> set[int]:
     """Return the processes that descend from one, and those in its process group."""
     listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid="], capture_output=True, text=True, check=True)
     table = [tuple(int(number) for number in line.split()) for line in listing.stdout.splitlines()]
-    # Drivers have sessions of their own, and are no part of the process group.
+    # Drivers have sessions of their own, and are not part of the process group.
     family = {leader} & {pid for pid, _, _ in table}
     while more := {pid for pid, parent, group in table if parent in family or group == leader} - family:
         family |= more

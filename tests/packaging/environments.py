@@ -135,7 +135,7 @@ def _closure(ours: metadata.Distribution, requirements: Iterable[str]) -> Iterat
 
 
 def _link(environment: Environment, distribution: metadata.Distribution) -> None:
-    """Give the environment the files of a distribution, also its scripts that are no entry points."""
+    """Give the environment the files of a distribution, also its scripts that are not entry points."""
     here = Path(sysconfig.get_path("purelib"))
     for file in distribution.files or ():
         source = Path(str(distribution.locate_file(file))).resolve()

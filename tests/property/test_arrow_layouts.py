@@ -34,7 +34,7 @@ OTHER_VALUES: dict[str, Any] = {
 
 
 def column(name: str, kind: str, random: Random) -> pa.Array:
-    """Some rows of a type: repeated, so that runs and dictionaries are no formality."""
+    """Some rows of a type: repeated, so that runs and dictionaries matter."""
     known = [FULL_ROW[name], *OTHER_VALUES.get(kind, []), None]
     values = [one for _ in range(random.randint(0, 4)) for one in [random.choice(known)] * random.randint(1, 3)]
     return pa.array(values, parse_type(kind))

@@ -91,7 +91,7 @@ class PublishedHistory(TableHistory):
         short = self.random.sample([*COLUMNS], self.random.randrange(len(COLUMNS) + 1))
         self.keep_history(short, 0)
         self.publish()
-        # A topic that no version was published of is no table yet: no engine writes into it.
+        # A topic that no version was published of is not a table yet: no engine writes into it.
         with self.store.log.known() as state:
             folders = [f"topics/{table.name}-{table.topic_id}/" for table in state.tables()]
         left = [f"{folder}{'kafka_partition=0/' * (number % 3)}part-0.parquet" for number, folder in enumerate(folders)]

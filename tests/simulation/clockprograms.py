@@ -42,7 +42,7 @@ _MISSED: Final = (StoreUnavailable, OutcomeUnknown, CommandRefused)
 
 
 def clock_rates_of(seed: int) -> FaultRates:
-    """Return the faults of a history: none that delays an entry for long, since that is no fault of a clock."""
+    """Return the faults of a history: none that delays an entry for long, since that is not a fault of a clock."""
     random = Random(f"{seed} clocks")
     kinds: list[Fault] = [
         fault for fault in Fault if fault not in (Fault.NONE, Fault.LATE, Fault.COPY_LATER, Fault.DENIED)

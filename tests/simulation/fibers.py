@@ -387,7 +387,7 @@ class _FiberFuture(Future[Result]):
 
 
 class FiberBackground:
-    """Work alongside the caller, each piece in a thread of its own. An error that is no answer ends the simulation."""
+    """Work alongside the caller, each piece in a thread of its own. Errors that are not answers end the simulation."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

@@ -175,7 +175,7 @@ def check_owners(step: GroupStep, owners: dict[tuple[Place, int], str]) -> None:
 
 
 def check_handovers(step: GroupStep) -> None:
-    """A member loses a partition when it gives it back, or is no member any more."""
+    """A member loses a partition when it gives it back, or is not a member any more."""
     for place, tenure in step.tenures_before.items():
         owner = step.after.get(tenure[0])
         if step.tenures.get(place) == tenure or owner is None:

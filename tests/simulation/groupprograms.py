@@ -184,7 +184,7 @@ class _Member:
                 self.submit(CreateTopic(self._process.ids.token(), name, partitions))
 
     def follow(self) -> MemberState | None:
-        """Read the state, join if this is no member, give back what is asked for; the record then.
+        """Read the state, join if this is not a member, give back what is asked for; the record then.
 
         Raises:
             _Fenced: another process has taken the place.

@@ -53,7 +53,7 @@ def members(stage: ScriptedWorld) -> dict[str, MemberState]:
 
 def member_of(stage: ScriptedWorld, member_id: str) -> MemberState:
     found = members(stage).get(member_id)
-    assert found is not None, f"{member_id} is no member"
+    assert found is not None, f"{member_id} is not a member"
     return found
 
 

@@ -38,7 +38,7 @@ def note_offers(
 ) -> None:
     """Notes the marks that the log holds, and when each process has offered each mark and each stored value last.
 
-    An entry is offered when it is composed; put again as it was it is no new offer: its first put may still arrive.
+    An entry is offered when it is composed; put again as it was it is not a new offer: its first put may still arrive.
     """
     for name, data in log.history.items():
         number = names.parse_entry(name)

@@ -65,7 +65,7 @@ _GLANCE_S: Final = 0.2
 _LINGERS: Final = 0.06
 """How often an operation on a checkpoint is waited with until a vacuum has gone further."""
 _ROUNDS: Final = 2
-"""How often a process idles that is no writer: one that looks on for long finds no more."""
+"""How often a process idles that is not a writer: one that looks on for long finds no more."""
 _VACUUM: Final = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 _SETTINGS: Final = tuple(
     StoreSettings(

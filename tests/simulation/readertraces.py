@@ -226,7 +226,7 @@ def a_batch_that_is_there_with_other_rows(stage: ScriptedWorld) -> None:
 
 @trace_of(29)
 def batch_ids_that_begin_again_under_another_query(stage: ScriptedWorld) -> None:
-    """A new query's batch 0 is no repetition of the old query's, which is fenced."""
+    """A new query's batch 0 is not a repetition of the old query's, which is fenced."""
     stage.submit(*_batch(stage, 0, writer_id="old"))
     stage.submit(*_batch(stage, 1, writer_id="old"))
     new = _batch(stage, 0, writer_id="new")

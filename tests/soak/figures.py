@@ -31,7 +31,7 @@ class Figures(NamedTuple):
     def now(cls, entries: int) -> Figures:
         """Measures, after what is garbage has been freed and given back to the system.
 
-        A checkpoint that is under way, or a client that is just being given back, is no growth. Of several readings
+        A checkpoint that is under way, or a client that is just being given back, is not growth. Of several readings
         within a second the least figures count.
         """
         cpu_s = time.process_time()

@@ -53,7 +53,9 @@ def test_a_python_that_cannot_run_the_source_is_an_error_before_a_session_is_bui
 
 def test_a_python_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/no/such/python")
-    with pytest.raises(ConfigurationError, match="variable PYSPARK_DRIVER_PYTHON is '/no/such/python', which is no pr"):
+    with pytest.raises(
+        ConfigurationError, match="variable PYSPARK_DRIVER_PYTHON is '/no/such/python', which is not a program"
+    ):
         pyspark_txnlog.session()
 
 

@@ -113,7 +113,7 @@ def test_open_aborted_and_unknown_transactions_are_refused(store: Store) -> None
         with pytest.raises(ConfigurationError, match=message):
             batch_reader(store, asOfTransaction=unknown)
     for wrong in ("orders", "orders:", "orders:x", ":1"):
-        with pytest.raises(ConfigurationError, match="is no name of one: expected transactionalId:producerId:num"):
+        with pytest.raises(ConfigurationError, match="is not the name of one: expected transactionalId:producerId:num"):
             batch_reader(store, asOfTransaction=wrong)
 
 

@@ -1,4 +1,4 @@
-"""The conformance kit's assertions show their values, although the kit is no test module."""
+"""The conformance kit's assertions show their values, although the kit is not a test module."""
 
 from __future__ import annotations
 

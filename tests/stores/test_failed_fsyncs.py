@@ -99,7 +99,7 @@ Program = Callable[[Path], Iterator[str]]
 def lost(root: Path, patch: Patch, failing: int, program: Program) -> tuple[int, list[str], list[str]]:
     """(how many fsyncs the program has made, what it has acknowledged, what of that a power cut would take)."""
     with patch.context() as patched:
-        # Else what has failed above the folders of all runs would be remembered in the runs that follow.
+        # Otherwise what has failed above the folders of all runs would be remembered in the runs that follow.
         patched.setattr(local, "DISK", Disk())
         kernel = ForgetfulKernel(patched, failing)
         names = list(program(root))

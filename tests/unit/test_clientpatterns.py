@@ -36,7 +36,9 @@ def test_a_pattern_matches_whole_texts(pattern: str, expected: list[str]) -> Non
      "\ud800"],
 )  # fmt: skip
 def test_what_is_no_pattern_is_refused_by_name(pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"is no regular expression of RE2: .|has 1001 characters: expected at most"):
+    with pytest.raises(
+        ValueError, match=r"is not a regular expression of RE2: .|has 1001 characters: expected at most"
+    ):
         matching_texts(pattern, [])
 
 

@@ -106,7 +106,7 @@ def _check(python: str, where: str) -> None:
     """
     fix = f"set it to {sys.executable!r}, or install sparktxn for it"
     if shutil.which(python) is None:
-        raise ConfigurationError(f"{where} is {python!r}, which is no program: {fix}")
+        raise ConfigurationError(f"{where} is {python!r}, which is not a program: {fix}")
     try:
         done = subprocess.run(
             [python, "-c", _PROGRAM], capture_output=True, text=True, timeout=_CHECK_TIMEOUT_S, check=False
@@ -142,7 +142,7 @@ def parallelism_of(spark: SparkSession) -> int:
     A client of Spark Connect sees the settings alone; then it is 1.
 
     Raises:
-        ConfigurationError: a setting is no whole number, or below 1.
+        ConfigurationError: a setting is not a whole number, or below 1.
     """
     for setting in _PARALLELISM:
         value = spark.conf.get(setting, None)

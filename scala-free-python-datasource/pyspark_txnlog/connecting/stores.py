@@ -91,7 +91,7 @@ def commit_batch(
     """Commit a batch that the log knows by `sink`, or skip one that was committed before.
 
     Spark may commit from one worker process, then from another, then from the first again, which is fenced by then.
-    That is no conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced
+    That is not a conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced
     handle's place. A superseded run gains nothing by it: the log refuses its batches under any epoch, before it
     initialises.
 

@@ -201,7 +201,7 @@ def classic_session(spark: object, called: str) -> SparkSession:
     """Return `spark` if it is a session whose driver is this process.
 
     Raises:
-        TypeError: it is no session.
+        TypeError: it is not a session.
         RuntimeError: it is stopped.
         ConfigurationError: it is one of Spark Connect, or its settings keep Spark's readers from taking lists of files.
     """

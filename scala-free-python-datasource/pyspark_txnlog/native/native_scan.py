@@ -82,9 +82,9 @@ def scan(
 ) -> DataFrame:
     """Return the rows of ``spark.read.format("txnlog")``, read with Spark's own Parquet reader.
 
-    Only what is no whole file goes through Python. The read view is pinned here and the files are listed from the log.
-    So the data frame has these rows however often it runs, until a vacuum passes the view. Spark finds missing files,
-    but does not compare checksums.
+    Only what is not a whole file goes through Python. The read view is pinned here and the files are listed from the
+    log. So the data frame has these rows however often it runs, until a vacuum passes the view. Spark finds missing
+    files, but does not compare checksums.
 
     Args:
         spark: a session that is not one of Spark Connect.

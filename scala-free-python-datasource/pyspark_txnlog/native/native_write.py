@@ -54,7 +54,7 @@ def write(
     is_known = parsed.application_id is not None
 
     # The tasks make the digest of a version, as those of `df.write` do: only digests of one kind can be compared. They
-    # choose its partitions, too, as a partition that is chosen is no part of a row's content.
+    # choose its partitions, too, as a partition that is chosen is not part of a row's content.
     def stage(plan: StagePlan) -> Sequence[StagedSegment]:
         rows = df if is_known else _with_partitions(df, plan, parsed.topic)
         return stage_frame(rows, plan, parsed.topic, digests=is_known)

@@ -1,7 +1,7 @@
 """Columns that all rows of a segment share, found by a row's offset: the values travel in Spark's plan.
 
 A join by range of offsets would cost each query that reads the data frame, also one that uses no such column. Spark
-keeps a join unless the other side has one row for each key, and a range is no key. Here a column is an expression: a
+keeps a join unless the other side has one row for each key, and a range is not a key. Here a column is an expression: a
 search in the sorted first offsets of segments, then an item of an array. Spark computes it for the queries that use it,
 with generated code, and searches once for all columns of a row.
 """

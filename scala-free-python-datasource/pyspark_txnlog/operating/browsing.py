@@ -37,7 +37,7 @@ def history(spark: SparkSession, uri: str, *, limit: int | None = None, **option
         options: more options of the read, such as ``storage.*``, ``asOfTimestamp`` or ``startingEntry``.
 
     Raises:
-        TypeError: `spark` is no session, `uri` is no text, or `limit` is not a whole number.
+        TypeError: `spark` is not a session, `uri` is not text, or `limit` is not a whole number.
         ConfigurationError: `limit` is below 1, or UTF-8 cannot hold `uri`.
         PySparkException: there is no store, or an option is wrong.
     """
@@ -73,7 +73,7 @@ def register_views(
         options: more options of the reads, such as ``storage.*`` or ``includeHeaders``.
 
     Raises:
-        TypeError: `spark` is no session, or another argument has a wrong type.
+        TypeError: `spark` is not a session, or another argument has a wrong type.
         ConfigurationError: two views would have one name to Spark, which ignores case. Nothing is registered.
         PySparkException: there is no such store or topic, or an option is wrong.
     """

@@ -34,7 +34,7 @@ class EntryRange(Struct, frozen=True, kw_only=True):
     def check_first(self, view: ReadView) -> None:
         """Raise unless the log at `view` has the first entry, or ends right before it.
 
-        A job that goes on where its last run ended may find nothing new: that is no error.
+        A job that goes on where its last run ended may find nothing new: that is not an error.
 
         Raises:
             ConfigurationError: `startingEntry` is after the entry that follows the view's.

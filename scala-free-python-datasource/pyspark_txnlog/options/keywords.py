@@ -18,7 +18,7 @@ def option_texts(options: object, named: Mapping[str, Any], **said: Any) -> dict
     `said` are options that are arguments of a call; those that are None are left out.
 
     Raises:
-        TypeError: a value is of another type, or `options` is no dict. It may be a secret, and is not shown.
+        TypeError: a value is of another type, or `options` is not a dict. It may be a secret, and is not shown.
         ConfigurationError: an option is given twice with different values, where Spark ignores the case of names. Or it
             is text that UTF-8 cannot hold.
     """

@@ -73,6 +73,6 @@ def console(
 
 
 def _open(address: str) -> None:
-    """Open the browser; a machine without one is no error."""
+    """Open the browser; a machine without one is not an error."""
     # Some browsers answer only once they are closed.
     ThreadBackground("txnlog-browser", 1).submit(lambda: webbrowser.open(address))

@@ -296,7 +296,7 @@ def _import_from_store(
 
 
 def _client() -> Any:
-    """Return confluent-kafka, which is no dependency of this package.
+    """Return confluent-kafka, which is not a dependency of this package.
 
     Raises:
         WrongUsage: it is not installed.

@@ -150,7 +150,7 @@ class _Writer:
         except WrongLine as error:
             expected = ", ".join(f"{field.name} {field.type}" for field in schema)
             raise WrongUsage(
-                f"line {error.line} is no record of the topic: {error.reason}; expected {expected}"
+                f"line {error.line} is not a record of the topic: {error.reason}; expected {expected}"
             ) from None
         self.producer.produce_arrow(self._topic, table, partition)
         self.count += table.num_rows

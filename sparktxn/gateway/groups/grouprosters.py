@@ -163,5 +163,5 @@ def unknown_member(group_id: str, member_id: str) -> CommandRefused:
 
 
 def places_of(held: Iterable[HeldPartition]) -> list[TopicIdPartition]:
-    """Return what is held, without since when."""
+    """Return the partitions that the member holds; their times are left out."""
     return [(one.topic_id, one.partition) for one in held]

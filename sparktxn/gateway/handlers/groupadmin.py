@@ -202,7 +202,7 @@ def _forgotten(broker: Broker, body: Any) -> dict[TopicPartition, int] | int:
         return int(ErrorCode.NON_EMPTY_GROUP)
     codes = dict.fromkeys(asked, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     known = [where for where in asked if _exists(broker, where)]
-    # Together: a group that has lost its last offset is no group any more.
+    # Together: a group that has lost its last offset is not a group any more.
     outcome = _forget(broker, body.group_id, known) if known else Outcome(0)
     if outcome.code in _OF_THE_GROUP:
         return outcome.code

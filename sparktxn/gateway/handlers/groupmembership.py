@@ -34,7 +34,7 @@ _LEAVES_MANY_FROM_VERSION: Final = 3
 async def join_group(broker: Broker, request: Request) -> Answer:
     """Make a client a member, and return its generation.
 
-    It is no leader where the log divides the partitions. The members of other groups wait for each other.
+    It is not a leader where the log divides the partitions. The members of other groups wait for each other.
     """
     body = request.body
     try:

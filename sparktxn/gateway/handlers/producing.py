@@ -94,7 +94,7 @@ async def _added(broker: Broker, request: Request, topics: Sequence[AskedTopic])
 
 
 class _Waiting(NamedTuple):
-    """A batch that is being stored. It is no coroutine: a connection that is left awaits no answer."""
+    """A batch that is being stored. It is not a coroutine: a connection that is left awaits no answer."""
 
     topic: StageTopic
     partition: int

@@ -22,7 +22,7 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
 
     Args:
         sasl_users: users with their verifiers; None asks for none.
-        tls_certificate: the gateway's certificate with its chain, as PEM; None is no TLS.
+        tls_certificate: the gateway's certificate with its chain, as PEM; None means no TLS.
         tls_key: its key, as PEM; None is in the certificate's file.
         tls_client_ca: what has signed the certificates that clients have to show; None asks for none.
         allows_plaintext: whether other machines may be served without TLS and users.

@@ -41,7 +41,7 @@ _EXPECTED: Final = "expected NAME SCRAM-SHA-256$ITERATIONS:SALT$KEY:KEY, as --sa
 
 
 class Verifier(Struct, frozen=True):
-    """What a password is checked by. It is no password, but who has it can guess at one: it is never shown."""
+    """What a password is checked by. It is not a password, but who has it can guess at one: it is never shown."""
 
     iterations: int
     salt: bytes
@@ -73,7 +73,7 @@ class Users:
         return len({name for name, _ in self._verifiers})
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
-        """Return what SCRAM checks a user by; of one that is not there what no password fits."""
+        """Return what SCRAM checks a user by; for an unknown user, a value that no password fits."""
         found = self._verifiers.get((name, mechanism))
         if found is not None:
             return found

@@ -354,7 +354,7 @@ class HeldTransactions:
             yield group, left
 
     def end(self, transactional_id: str, identity: ProducerIdAndEpoch, *, committed: bool) -> None:
-        """Commit or abort the transaction; what has ended so before is no error, as a client may ask twice.
+        """Commit or abort the transaction; what has ended so before is not an error, as a client may ask twice.
 
         Raises:
             CommandRefused: it cannot end so, or the producer is fenced.

@@ -84,7 +84,7 @@ def payload_limits(data: bytes) -> Sequence[int]:
 
 
 def decoded_bytes(data: bytes, payload_max: int) -> int:
-    """Return how much a batch takes at most when it is decoded, in addition to its own bytes: 0 if they are all."""
+    """Return how many bytes a decoded batch takes at most beyond the encoded ones; 0 if it is not compressed."""
     if len(data) < _HEADER_BYTES or not _HEADER.unpack_from(data)[5] & _CODEC_MASK:
         return 0
     count: int = _HEADER.unpack_from(data)[12]

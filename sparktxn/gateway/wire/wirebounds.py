@@ -41,7 +41,7 @@ _Step = Callable[["_Frame", int], int]
 
 
 class MalformedRequest(Exception):
-    """A frame is no request of Kafka's protocol: its connection cannot go on."""
+    """A frame is not a request of Kafka's protocol: its connection cannot go on."""
 
 
 class _Frame:

@@ -72,7 +72,7 @@ def decode_request(frame: bytes, highest: Callable[[int], int]) -> Request:
     except Exception as error:
         # What a client authenticates with must not come into a log.
         reason = "" if key == _SASL_AUTHENTICATE else f": {error!r}"
-        raise MalformedRequest(f"a frame is no {request_name(key)} request of version {version}{reason}") from error
+        raise MalformedRequest(f"a frame is not a {request_name(key)} request of version {version}{reason}") from error
     return Request(key, version, correlation_id, header.client_id or "", body)
 
 

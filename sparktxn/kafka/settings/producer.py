@@ -143,7 +143,7 @@ class ProducerSettings(PolledSettings):
         "queue.buffering.max.messages",
         100_000,
         integer(0, _INT_MAX),
-        "How many records may wait before produce() raises BufferError; 0 is no limit.",
+        "How many records may wait before produce() raises BufferError; 0 means no limit.",
         convert=_unlimited_if_zero,
     )
     queue_bytes_max: int = setting(

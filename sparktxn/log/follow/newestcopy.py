@@ -42,7 +42,7 @@ def check_copied(objects: ObjectStore, store: StoreDocument) -> None:
     """Check that a store which is a copy has all that its log names.
 
     Raises:
-        StoreNotFound: it is a copy that was never finished: it is no store yet.
+        StoreNotFound: it is a copy that was never finished: it is not a store yet.
         DamagedObject, FormatVersionError: its newest document cannot be read.
     """
     if not store.copied_from:

@@ -164,7 +164,7 @@ class Checkpointer:
         """
         with self._follower.locked("checkpoint"):
             captured = self._follower.insist(self._capture)
-        # The runs that it merges are no damage if a vacuum has passed what names them.
+        # The runs that it merges are not damage if a vacuum has passed what names them.
         written = attempt(self._objects, lambda: Premise(base=captured.base), lambda: self._write(captured))
         if isinstance(written, Passed):
             return None

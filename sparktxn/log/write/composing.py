@@ -223,7 +223,7 @@ def _inline_bytes(commands: Sequence[Command]) -> int:
 
 
 def not_written(list_: QueuedList, error: Exception) -> Outcome:
-    """Return the outcome of a list with which alone no entry can be composed: one in an intent may be written yet."""
+    """Return the outcome of a list that fits no entry, not even alone; one in an intent may still be written."""
     if list_.intent is None:
         return _failed(error)
     return OutcomeLost(f"{_defect(error)}. Another process may have written it")

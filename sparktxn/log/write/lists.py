@@ -39,7 +39,7 @@ def checked_list(commands: Sequence[Command]) -> CheckedList:
     given = tuple(commands)
     try:
         checked = _through_json(given)
-    except Exception as error:  # an encoder fails in any way on what is no value of a command
+    except Exception as error:  # an encoder fails in any way on what is not a value of a command
         raise _refusal(given, error) from error
     if len(checked.encoded) > LIST_BYTES_MAX:
         _check_size(checked)

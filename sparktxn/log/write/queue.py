@@ -76,7 +76,7 @@ class WaitingList(NamedTuple):
 
 
 class ListState(Enum):
-    """Where a list is. Whether its owner has let go of it is no state: it may do so at any time, on any thread.
+    """Where a list is. Whether its owner has let go of it is not a state: it may do so at any time, on any thread.
 
     A list in an intent or a body may take effect, now or later, until a confirmed entry says what became of it.
     """
@@ -383,7 +383,7 @@ class Turns:
     goes to those that the last entry has answered. Each of these would wait for one entry more. Its next list would
     miss that entry.
 
-    It is no lock: a caller that has waited for a second goes on as if it had the turn. A caller that gives its turn
+    It is not a lock: a caller that has waited for a second goes on as if it had the turn. A caller that gives its turn
     back wakes one more, which gets the turn, and the first of those whose lists are done. Each of these wakes the next
     one as it leaves. Dozens that were woken at once would only wait for the interpreter's lock, and each asks for that
     again and again. The others sleep on.

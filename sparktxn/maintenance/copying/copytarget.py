@@ -213,7 +213,7 @@ class CopyTarget:
     def hint(self, head: CheckpointHead | None) -> None:
         """Note the checkpoint that processes are to try first, also where nothing else was copied.
 
-        The store may have refused it to the copy before, and that is no error.
+        The store may have refused it to the copy before, and that is not an error.
         """
         if head is not None:
             replace_hint(self.objects, names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))

@@ -65,8 +65,8 @@ def export_ducklake(
         timeout_s: how long all of it may take.
 
     Raises:
-        ConfigurationError: the file exists, or its folder does not. A topic is no table, or has no version. Nothing is
-            published. The versions are not of one moment. Names of topics differ by case alone.
+        ConfigurationError: the file exists, or its folder does not. A topic is not a table, or has no version. Nothing
+            is published. The versions are not of one moment. Names of topics differ by case alone.
         CommandRefused: a topic does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         StoreUnavailable, DamagedObject, OutcomeUnknown: the log or a manifest cannot be read.
     """

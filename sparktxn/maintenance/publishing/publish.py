@@ -101,8 +101,8 @@ def publish_tables(
         timeout_s: how long all of it may take.
 
     Raises:
-        ConfigurationError: a topic that is named is no table, or this process cannot publish it; or it can publish
-            none of all. Nothing was published. Or `location` is no whole address.
+        ConfigurationError: a topic that is named is not a table, or this process cannot publish it; or it can publish
+            none of all. Nothing was published. Or `location` is not a whole address.
         CommandRefused: a topic does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         OutcomeUnknown: it is not known whether the versions were published; call again.
         StoreUnavailable: the store did not answer; what was published is finished by the next call.
@@ -123,11 +123,11 @@ def _checked(location: str) -> str:
     """Return a location that engines can go by.
 
     Raises:
-        ConfigurationError: it is no whole address.
+        ConfigurationError: it is not a whole address.
     """
     if not location.startswith("/") and "://" not in location:
         raise ConfigurationError(
-            f"location {location!r} is no whole address: expected one as s3a://bucket/store, or a path from / on"
+            f"location {location!r} is not a whole address: expected one as s3a://bucket/store, or a path from / on"
         )
     return location
 

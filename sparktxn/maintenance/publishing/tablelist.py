@@ -28,9 +28,9 @@ __all__ = ["TableInfo", "has_tables", "list_tables", "waiting_records"]
 class TableInfo(Struct, frozen=True, kw_only=True):
     """A topic's table: its newest version, and the committed records that the version does not show yet.
 
-    `formats` are those of the topic's setting. They are empty for a topic that is no table any more: its versions stay
-    as they are. Of a deleted topic they are those of its newest version, and the next one is empty. `version`, `entry`
-    (what the version shows), `published_timestamp_ms` and `location` are None before the first version.
+    `formats` are those of the topic's setting. They are empty for a topic that is not a table any more: its versions
+    stay as they are. Of a deleted topic they are those of its newest version, and the next one is empty. `version`,
+    `entry` (what the version shows), `published_timestamp_ms` and `location` are None before the first version.
 
     `waiting_records` counts records of open transactions only once these commit. `waiting_ms` is how long ago the
     oldest of them was committed, or longer if a vacuum has deleted its entry; None if none waits.
@@ -60,7 +60,7 @@ def list_tables(
         timeout_s: how long all of it may take.
 
     Raises:
-        ConfigurationError: a topic is no table.
+        ConfigurationError: a topic is not a table.
         CommandRefused: a topic does not exist, nor its table (UNKNOWN_TOPIC_OR_PARTITION).
         ViewExpired: vacuums have passed each view that was tried.
         StoreUnavailable, DamagedObject, OutcomeUnknown: the log or a manifest cannot be read.

@@ -188,7 +188,7 @@ def apply_compact(
     ones are values in the report; the next plan has them again.
 
     Raises:
-        TypeError: an item is no CompactedFiles.
+        TypeError: an item is not a CompactedFiles.
         StoreUnavailable: the store did not take a manifest; partitions before it have taken effect.
     """
     log = arguments.instance("store", store, Store).log

@@ -246,7 +246,7 @@ def apply_rewrite(
     the report; the next plan has them again.
 
     Raises:
-        TypeError: an item is no RewrittenFiles.
+        TypeError: an item is not a RewrittenFiles.
         StoreUnavailable: the store did not take a manifest; ranges before it have taken effect.
     """
     log = arguments.instance("store", store, Store).log

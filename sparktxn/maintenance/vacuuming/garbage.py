@@ -71,7 +71,7 @@ def find_garbage(
 
     `checkpoints` is the listing that was marked from, `placed` are objects below ``topics/`` to judge. Objects whose
     names are none of ours are left alone, unless `is_left` says that another engine has left them in a table. What is
-    listed, and is no garbage, is taken out of `marks.needed`.
+    listed, and is not garbage, is taken out of `marks.needed`.
     """
     garbage = Garbage()
     entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)

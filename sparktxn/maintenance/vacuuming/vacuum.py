@@ -178,7 +178,7 @@ class _Round:
         """Take all steps, in their order.
 
         Raises:
-            Overtaken: another vacuum has gone further; what it has deleted is no damage.
+            Overtaken: another vacuum has gone further; what it has deleted is not damage.
         """
         report = attempt(self._objects, lambda: Premise(self._horizon), self._steps)
         if isinstance(report, Passed):

@@ -22,7 +22,7 @@ def check_member(
     command: OffsetCommit | TxnOffsetCommit,
     fenced_code: ErrorCode = ErrorCode.STALE_MEMBER_EPOCH,
 ) -> Refusal | None:
-    """Refuse offsets of a consumer that is no member of a group with members, or does not hold their partitions.
+    """Refuse offsets of a consumer that is not a member of a group with members, or does not hold their partitions.
 
     `fenced_code` is the code for a member that does not hold a partition; ILLEGAL_GENERATION for one of Kafka's older
     protocol.
@@ -67,7 +67,7 @@ def _why_not_held(member: MemberState, command: OffsetCommit | TxnOffsetCommit) 
 
 
 def _unknown_member(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal:
-    """Return the refusal for a consumer that is no member: another one has its instance id, or it has expired.
+    """Return the refusal for a consumer that is not a member: another one has its instance id, or it has expired.
 
     A consumer whose instance id another member has is fenced for good. Any other one may join again.
     """

@@ -135,7 +135,7 @@ def release_partitions(delta: Delta, command: ReleasePartitions, context: Contex
 
 
 def leave_group(delta: Delta, command: LeaveGroup, context: Context) -> CommandResult | Refusal:
-    """Take the member out of the group, or note that it is away; a consumer that is no member has left."""
+    """Take the member out of the group, or note that it is away; a consumer that is not a member has left."""
     if known := remembered(delta, context, command.request_id):
         return known
     roster = Roster(delta, context, command.group_id)

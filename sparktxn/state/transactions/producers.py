@@ -83,7 +83,7 @@ def with_batch(
 def with_marker(
     known: ProducerState, producer_epoch: int, transaction: int, committed: bool, entry: int, timestamp_ms: int
 ) -> ProducerState:
-    """Return the producer after a control record; later batches are no duplicates of an aborted transaction's."""
+    """Return the producer after a control record; later batches are not duplicates of an aborted transaction's."""
     batches = known.batches
     if not committed:
         batches = tuple(

@@ -88,7 +88,7 @@ def page_size(text: str | None) -> int | None:
     """Return the number that a client asks for with ``pageSize``; None if it does not.
 
     Raises:
-        CatalogError: it is no whole number from 1 on.
+        CatalogError: it is not a whole number from 1 on.
     """
     if text is None:
         return None

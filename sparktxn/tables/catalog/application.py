@@ -44,7 +44,7 @@ def application(store: Store, timeout_s: float | None) -> Starlette:
 
     Args:
         store: the store; it must stay open. Requests are answered by threads.
-        timeout_s: how long the store may take for a request; None is no limit.
+        timeout_s: how long the store may take for a request; None means no limit.
     """
     catalog = _Catalog(store, timeout_s)
     routes = {

@@ -56,7 +56,7 @@ class PublishedTables:
         return sorted(self._tables())
 
     def load(self, topic: str) -> LoadedTable | None:
-        """Return the newest metadata of a topic's table; None if it is no table, or was not published.
+        """Return the newest metadata of a topic's table; None if it is not a table, or was not published.
 
         While the metadata of a version is being written, or its publisher has died, that of the version before is the
         newest.
@@ -90,7 +90,7 @@ class PublishedTables:
             # It has no checksum, and what follows may be cut off: all of it is parsed.
             found = msgspec.json.decode(data, type=_Metadata)
         except msgspec.DecodeError as error:
-            raise DamagedObject(name, f"it is no metadata of a table: {error}") from error
+            raise DamagedObject(name, f"it is not the metadata of a table: {error}") from error
         if found.location != table.location and version < table.version:
             return None
         if (found.location, found.current_snapshot_id) != (table.location, version + 1):

@@ -26,7 +26,7 @@ def serve(
         store: the store.
         host: the name or address to listen at.
         port: the port; 0 is any that is free.
-        timeout_s: how long the store may take for a request; None is no limit.
+        timeout_s: how long the store may take for a request; None means no limit.
         on_start: called with the catalog's address once it listens.
         allowed_hosts: more hosts that requests may name, see `AnsweredHosts`.
 

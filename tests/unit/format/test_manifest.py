@@ -131,7 +131,7 @@ def test_checks_of_columns_agree_with_those_of_segments(schema: int, changes: li
         patched.setattr(manifest, "_is_sound", lambda _: False)
         slowly = decoded_or_problem(data)
     assert decoded_or_problem(data) == slowly
-    # Sums that are no 64-bit integers are left to the checks of segments.
+    # Sums that are not 64-bit integers are left to the checks of segments.
     is_large = not isinstance(slowly, str) and any(one.end_offset > 2**63 - 1 for one in slowly)
     assert manifest._is_sound(pq.read_table(pa.BufferReader(data))) == (not isinstance(slowly, str) and not is_large)
 

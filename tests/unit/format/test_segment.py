@@ -359,7 +359,7 @@ def test_a_wrong_type_is_named(text: Any, reason: str) -> None:
         (pa.timestamp("ns", "UTC"), r"cast it to 'timestamp\[us, tz=UTC\]'"),
         (pa.timestamp("ms"), r"cast it to 'timestamp\[us\]'"),
         (pa.dictionary(pa.int8(), pa.string()), "not kept exactly"),
-        (pa.map_(pa.list_(pa.string()), pa.int8()), "is no key of a map"),
+        (pa.map_(pa.list_(pa.string()), pa.int8()), "is not a key of a map"),
         (pa.map_(pa.string(), pa.uint8()), "did you mean 'int8'"),
         (pa.null(), "not kept exactly"),
         (pa.struct([]), "not kept exactly"),

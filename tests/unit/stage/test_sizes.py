@@ -75,6 +75,6 @@ def test_rows_that_fit_are_within_the_limit(plain: list[dict[str, Any]], room: i
 @given(rows, st.integers(0, 40))
 def test_a_row_above_a_limit_is_the_largest(plain: list[dict[str, Any]], limit: int) -> None:
     table = pa.Table.from_pylist(plain, schema=RECORD_SCHEMA)
-    # The timestamp is no part of a record's size.
+    # The timestamp is not part of a record's size.
     largest = max((plain_size(row) - 8 for row in plain), default=0)
     assert row_above(table, limit) == (largest if largest > limit else None)

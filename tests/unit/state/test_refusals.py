@@ -20,7 +20,8 @@ MODULES = [
     if path.stem != "touches"
 ]
 FUNCTIONS = {node.name: node for module in MODULES for node in module.body if isinstance(node, ast.FunctionDef)}
-# Codes that `apply_list` refuses with, after the handlers: a list is no repetition, or leaves a half message pending.
+# Codes that `apply_list` refuses with, after the handlers: a list is not a repetition, or leaves a half message
+# pending.
 OF_LISTS = {
     ("append", int(ErrorCode.INVALID_TXN_STATE)),
     ("prepare_half", int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)),

@@ -317,7 +317,7 @@ def _metadata_of(checkpoint: bytes) -> dict[str, Any]:
 
 
 def test_a_checkpoint_may_begin_with_all_files_of_a_later_version(tmp_path):
-    """Its predecessors have no commits: the table was no Delta table then."""
+    """Its predecessors have no commits: the table was not a Delta table then."""
     topic = Topic(tmp_path)
     files = [topic.file(0, _records(b"a")), topic.file(1, _records(b"b"))]
     version = _version(7, is_new_schema=True, added=tuple(files))
