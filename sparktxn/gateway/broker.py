@@ -15,6 +15,7 @@ from sparktxn.gateway.partitionreads import Reads
 from sparktxn.gateway.placement import Placement, Referrals
 from sparktxn.gateway.requestfigures import GatewayFigures
 from sparktxn.gateway.requestmemory import RequestMemory
+from sparktxn.gateway.security.failedlogins import FailedLogins
 from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.gateway.transactions.heldtransactions import HeldTransactions
@@ -36,6 +37,7 @@ class Broker:
         self.placement = Placement(self.advertised, settings.peers)
         self.referrals = Referrals(store.log.clock, self.placement)
         self.figures = GatewayFigures()
+        self.failed_logins = FailedLogins(store.log.clock)
         self.memory = RequestMemory(settings.requests_bytes_max)
         self.decompressed = RequestMemory(settings.decompressed_bytes_max)
         self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})

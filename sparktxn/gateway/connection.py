@@ -12,7 +12,14 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.authentication import AUTHENTICATING_BYTES_MAX, AUTHENTICATING_S, Authentication
-from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request, decode_request, encode_response
+from sparktxn.gateway.wire.wiremessages import (
+    Answer,
+    MalformedRequest,
+    Request,
+    bare_token,
+    decode_request,
+    encode_response,
+)
 from sparktxn.process.events import log_event
 
 __all__ = ["Connection"]
@@ -21,6 +28,8 @@ _IN_FLIGHT_MAX: Final = 16
 """How many answers of a connection wait; Kafka's producers send at most 5 requests before the first is answered."""
 
 _BYTES_PER_S_MIN: Final = 1_000_000
+_TLS_HANDSHAKE: Final = 0x1603
+"""How TLS begins. As the size of a request it would have 352 MiB."""
 
 
 class _Begun(NamedTuple):
@@ -50,7 +59,9 @@ class Connection:
         self._writer = writer
         peer = writer.get_extra_info("peername")
         self._host = str(peer[0]) if peer else ""
-        self._authentication = Authentication(access, broker.log.ids, broker.calls, peer)
+        self._authentication = Authentication(access, broker.log.ids, broker.calls, broker.failed_logins, self._host)
+        self._has_asked = False
+        self._is_draining = False
         self._answers: asyncio.Queue[_Begun | None] = asyncio.Queue(_IN_FLIGHT_MAX)
         self._answering: asyncio.Task[None] | None = None
 
@@ -63,11 +74,12 @@ class Connection:
                     await self._receive(AUTHENTICATING_BYTES_MAX)
             while not (answering.done() or self._authentication.has_failed):
                 await self._receive(self._broker.settings.request_bytes_max)
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._note_unknown("it has left without saying who it is")
+        except TimeoutError:
+            self._note_unknown(f"it has not said who it is within {AUTHENTICATING_S:.0f} s")
         except MalformedRequest as error:
-            self._broker.figures.note_refused("malformed")
-            log_event("gateway_request_malformed", peer=self._writer.get_extra_info("peername"), error=error)
+            self._note_malformed(error)
         except StoreError as error:
             self._note_unanswered(error)
         except Exception:  # noqa: BLE001 - logged with its trace; no other client is to suffer
@@ -81,12 +93,25 @@ class Connection:
             self._drop_unanswered()
             self._writer.close()
 
+    def _note_unknown(self, cause: str) -> None:
+        """Note that it ends with a client that is not known. A probe that only connects has not tried to be."""
+        if self._has_asked and not self._is_draining:
+            self._authentication.end_unknown(cause)
+
+    def _note_malformed(self, error: MalformedRequest) -> None:
+        if self._authentication.is_pending:
+            self._authentication.fail(str(error))
+            return
+        self._broker.figures.note_refused("malformed")
+        log_event("gateway_request_malformed", peer=self._writer.get_extra_info("peername"), error=error)
+
     def _note_unanswered(self, error: StoreError) -> None:
         """Note a request whose answer has no place for a code: its client is left, connects again, and asks again."""
         log_event("gateway_request_unanswered", peer=self._writer.get_extra_info("peername"), error=error)
 
     def drain(self) -> None:
         """Take no more than what has arrived, and end once that is answered."""
+        self._is_draining = True
         transport = self._writer.transport
         transport.set_protocol(_Deaf(transport.get_protocol()))
         self._reader.feed_eof()
@@ -111,6 +136,8 @@ class Connection:
 
     async def _receive(self, bytes_max: int) -> None:
         size_bytes = int.from_bytes(await self._reader.readexactly(4), signed=True)
+        if size_bytes >> 16 == _TLS_HANDSHAKE:
+            raise MalformedRequest("it begins TLS, and this gateway has no --tls-certificate")
         if not 0 < size_bytes <= bytes_max:
             raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
         await self._broker.memory.acquire(size_bytes)
@@ -119,8 +146,10 @@ class Connection:
             async with asyncio.timeout(self._broker.settings.request_s + size_bytes / _BYTES_PER_S_MIN):
                 frame = await self._reader.readexactly(size_bytes)
             began_s = self._broker.log.clock.monotonic_s()
-            request = decode_request(frame, highest_version)._replace(client_host=self._host)
-            later = await self._begun(request)
+            bare = self._authentication.takes_bare_tokens
+            request = bare_token(frame) if bare else decode_request(frame, highest_version)
+            later = await self._begun(request._replace(client_host=self._host))
+            self._has_asked = True
         except BaseException:
             self._broker.memory.release(size_bytes)
             raise
@@ -185,7 +214,7 @@ class Connection:
         return True
 
 
-async def _given(answer: Answer) -> Answer:
+async def _given(answer: Answer | None) -> Answer | None:
     return answer
 
 

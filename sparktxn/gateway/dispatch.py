@@ -88,7 +88,7 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         14: Served(0, 5, groupmembership.sync_group),
         15: Served(0, 6, groupadmin.describe_groups),
         16: Served(0, 5, groupadmin.list_groups),
-        17: Served(1, 1, sasl.handshake),
+        17: Served(0, 1, sasl.handshake),
         API_VERSIONS: Served(0, 4, api_versions),
         19: Served(2, 7, topicadmin.create_topics),
         20: Served(1, 6, topicadmin.delete_topics),

@@ -49,8 +49,11 @@ EVENTS: Final[dict[str, Event]] = {
         "%(kind)s: %(error)s",
     ),
     "fold_overtaken": Event(DEBUG, "a fold came too late: %(about)s: %(reason)s"),
-    "gateway_authentication_failed": Event(WARNING, "a client at %(peer)s is not who it says: %(error)s"),
     "gateway_join_refused": Event(DEBUG, "no join of member %(member_id)r to group %(group_id)s: %(error)s"),
+    "gateway_login_failed": Event(
+        WARNING,
+        "a client at %(host)s cannot log in: %(error)s (so often since this was last said: %(failures)d)",
+    ),
     "gateway_poll_failed": Event(WARNING, "the gateway cannot read the end of the log: %(error)s"),
     "gateway_request_failed": Event(ERROR, "the gateway has failed at a request of a client at %(peer)s"),
     "gateway_request_malformed": Event(WARNING, "a client at %(peer)s has sent what is not a request: %(error)s"),

@@ -60,9 +60,12 @@ class Wire:
     def send_frame(self, frame: bytes) -> None:
         self.socket.sendall(len(frame).to_bytes(4) + frame)
 
+    def frame(self) -> bytes:
+        return self._read(int.from_bytes(self._read(4)))
+
     def answer(self, name: str, version: int) -> Any:
         response = _entity(KEYS[name], version, EntityType.response)
-        frame = self._read(int.from_bytes(self._read(4)))
+        frame = self.frame()
         header, start = entity_reader(response.__header_schema__)(frame, 0)
         assert header.correlation_id == self._asked
         found, size = entity_reader(response)(frame, start)

@@ -14,6 +14,7 @@ _ILLEGAL_SASL_STATE: Final = 34
 
 async def handshake(broker: Broker, request: Request) -> Answer:
     """Refuse it."""
+    broker.failed_logins.note(request.client_host, "this gateway has no --sasl-users, or knows the client already")
     return {"error_code": _ILLEGAL_SASL_STATE, "mechanisms": []}
 
 

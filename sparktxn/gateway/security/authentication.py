@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+import re
+from typing import Final
 
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.exchanges import AuthenticationFailed, Exchange, new_exchange
+from sparktxn.gateway.security.failedlogins import FailedLogins
 from sparktxn.gateway.storecalls import StoreCalls
-from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
+from sparktxn.gateway.wire.wiremessages import BARE_TOKEN, Answer, MalformedRequest, Request, request_name
 from sparktxn.process.clock import Ids
-from sparktxn.process.events import log_event
 
 __all__ = ["AUTHENTICATING_BYTES_MAX", "AUTHENTICATING_S", "Authentication"]
 
@@ -25,51 +26,72 @@ _ILLEGAL_SASL_STATE: Final = 34
 _SASL_AUTHENTICATION_FAILED: Final = 58
 _FAILED_S: Final = 0.5
 """So long does a wrong password wait for its answer."""
+_MECHANISM: Final = re.compile(r"[A-Z0-9_-]{1,20}")
+"""Names of mechanisms (RFC 4422). Nothing else that a client sends comes into the log."""
 
 
 class Authentication:
     """What one connection has to prove. With open access there is nothing to."""
 
-    def __init__(self, access: Access, ids: Ids, calls: StoreCalls, peer: Any) -> None:
+    def __init__(self, access: Access, ids: Ids, calls: StoreCalls, failures: FailedLogins, host: str) -> None:
         self._access = access
         self._ids = ids
         self._calls = calls
-        self._peer = peer
+        self._failures = failures
+        self._host = host
         self._exchange: Exchange | None = None
+        self._version = 1
         self.is_pending = access.users is not None
         """Whether requests other than these are refused."""
         self.has_failed = False
         """Whether the connection is to end with the answer that was made last."""
 
-    async def answer(self, request: Request) -> Answer:
-        """Answer a request of SASL.
+    @property
+    def takes_bare_tokens(self) -> bool:
+        """Whether a frame is a token of the mechanism: after SaslHandshake of version 0, until its client is known."""
+        return self.is_pending and self._exchange is not None and self._version == 0
+
+    def fail(self, cause: str) -> None:
+        """End the authentication, and log why."""
+        self.has_failed = True
+        self._failures.note(self._host, cause)
+
+    def end_unknown(self, cause: str) -> None:
+        """Log that the connection ends before its client is known. One that finds no way to log in says no more."""
+        if self.is_pending and not self.has_failed:
+            self._failures.note(self._host, cause)
+
+    async def answer(self, request: Request) -> Answer | None:
+        """Answer a request of SASL. None: a bare token that is refused gets nothing but the end.
 
         Raises:
             MalformedRequest: it is another one, which only clients that are known may send.
         """
         if request.key == _HANDSHAKE and request.body is not None:
+            self._version = request.version
             return self._handshake(request.body.mechanism)
         if request.key == _AUTHENTICATE and request.body is not None:
-            return await self._authenticate(request.body.auth_bytes)
-        raise MalformedRequest(f"request {request.key} came before its client had said who it is")
+            answer = await self._authenticate(request.body.auth_bytes)
+            return None if self.has_failed and request.version == BARE_TOKEN else answer
+        raise MalformedRequest(f"its first request is {request_name(request.key)}, and this gateway has --sasl-users")
 
     def _handshake(self, mechanism: str) -> Answer:
         users = self._access.users
         if users is None or mechanism not in self._access.mechanisms:
-            self.has_failed = True
+            named = f"mechanism {mechanism}" if _MECHANISM.fullmatch(mechanism) else "what it names as a mechanism"
+            self.fail(f"{named} is none of {', '.join(self._access.mechanisms)}")
             return {"error_code": _UNSUPPORTED_SASL_MECHANISM, "mechanisms": self._access.mechanisms}
         self._exchange = new_exchange(mechanism, users, self._ids)
         return {"error_code": 0, "mechanisms": self._access.mechanisms}
 
     async def _authenticate(self, message: bytes) -> Answer:
         if self._exchange is None:
-            self.has_failed = True
+            self.fail("SaslAuthenticate came before SaslHandshake")
             return _failed(_ILLEGAL_SASL_STATE, "SaslAuthenticate came before SaslHandshake")
         try:
             step = await self._calls.run(self._exchange.step, message)
         except AuthenticationFailed as failed:
-            log_event("gateway_authentication_failed", peer=self._peer, error=failed)
-            self.has_failed = True
+            self.fail(str(failed))
             await asyncio.sleep(_FAILED_S)
             return _failed(_SASL_AUTHENTICATION_FAILED, str(failed))
         self.is_pending = step.user is None

@@ -104,7 +104,9 @@ class _Scram:
             header = base64.b64decode(attributes.get("c", ""), validate=True)
         except (binascii.Error, ValueError):
             raise self._malformed() from None
-        if not found or header != self._header or attributes.get("r") != self._nonce:
+        # As a broker since CVE-2024-56128: librdkafka before 2.6.1 puts its own nonce once more before the server's.
+        has_nonce = attributes.get("r", "").endswith(self._nonce)
+        if not found or header != self._header or not has_nonce:
             raise self._malformed()
         hash_ = HASHES[self._mechanism]
         known = self._users.verifier(self._name, self._mechanism)

@@ -21,13 +21,24 @@ from kio.static.constants import EntityType
 
 from sparktxn.gateway.wire.wirebounds import MalformedRequest, checked_end
 
-__all__ = ["Answer", "MalformedRequest", "Request", "decode_request", "encode_response", "request_name"]
+__all__ = [
+    "BARE_TOKEN",
+    "Answer",
+    "MalformedRequest",
+    "Request",
+    "bare_token",
+    "decode_request",
+    "encode_response",
+    "request_name",
+]
 
 Answer = Mapping[str, Any]
 """The members of a response by their names in Kafka's schemas, in snake case."""
 
 _API_VERSIONS: Final = 18
 _SASL_AUTHENTICATE: Final = 36
+BARE_TOKEN: Final = -1
+"""The version of a SaslAuthenticate that has neither a header nor members: a frame is the token itself."""
 
 
 class Request(NamedTuple):
@@ -39,6 +50,17 @@ class Request(NamedTuple):
     client_id: str
     body: Any
     client_host: str = ""
+
+
+class _Token(NamedTuple):
+    """The body of a SaslAuthenticate of `BARE_TOKEN`."""
+
+    auth_bytes: bytes
+
+
+def bare_token(frame: bytes) -> Request:
+    """Return the request that a frame is after a SaslHandshake of version 0."""
+    return Request(_SASL_AUTHENTICATE, BARE_TOKEN, 0, "", _Token(frame))
 
 
 def request_name(key: int) -> str:
@@ -82,6 +104,9 @@ def encode_response(key: int, version: int, correlation_id: int, answer: Answer)
     Raises:
         TypeError: a member is missing.
     """
+    if version == BARE_TOKEN:
+        token: bytes = answer["auth_bytes"]
+        return len(token).to_bytes(4) + token
     response = _payload("response", key, version)
     flexible = response.__flexible__ and key != _API_VERSIONS
     buffer = io.BytesIO()
