@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.decodeguard import check_parquet
+from sparktxn.values.arrowvalues import byte_strings, integers
 from sparktxn.values.structs import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -83,12 +84,14 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
     if not segments:
         raise ValueError("a manifest holds at least one segment")
     schema = _SCHEMAS[max(map(_kind, segments))]
-    columns = zip(*map(attrgetter(*schema.names), segments), strict=True)
-    table = pa.Table.from_arrays(list(map(pa.array, columns, schema.types)), schema=schema)
+    columns = zip(schema.names, zip(*map(attrgetter(*schema.names), segments), strict=True), strict=True)
+    table = pa.Table.from_arrays(
+        [_texts(column) if name in _TEXTS else integers(column) for name, column in columns], schema=schema
+    )
     is_sound = len(segments) >= _MANY_SEGMENTS and _is_sound(table)
     if not is_sound and (problem := _problem(segments)):
         raise ValueError(f"segments cannot be sealed: {problem}")
-    integers = [name for name in _INTEGERS if name in schema.names]
+    numbers = [name for name in _INTEGERS if name in schema.names]
     sink = io.BytesIO()
     pq.write_table(
         table,
@@ -97,11 +100,15 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
         compression="zstd",
         compression_level=1,
         use_dictionary=False,
-        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-        write_statistics=integers,
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        write_statistics=numbers,
         store_schema=False,
     )
     return sink.getvalue()
+
+
+def _texts(values: Sequence[str]) -> pa.Array:
+    return byte_strings([value.encode() for value in values], pa.string())
 
 
 def _kind(segment: SegmentRef) -> int:

@@ -10,17 +10,16 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 __all__ = ["byte_strings", "empty_table", "integers", "lists_of_pairs", "scalar_of"]
 
 _BINARY: Final = pa.binary()
 _INT64: Final = pa.int64()
-_FEW: Final = 128
-"""From here on `pa.array()` is quicker: 0.03 ms for 1,000 values, which take 0.09 ms without it."""
+_INT32_MAX: Final = 2**31 - 1
 
 
 def scalar_of(value: int | str | None, kind: pa.DataType) -> pa.Scalar:
@@ -42,31 +41,40 @@ def integers(values: Iterable[int], kind: pa.DataType = _INT64) -> pa.Array:
 
 
 def byte_strings(values: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa.Array:
-    """Return an array of the type binary, or of text in UTF-8; only many values import pandas."""
-    if len(values) > _FEW:
+    """Return an array of the type binary, or of text in UTF-8; only more than 2 GiB import pandas.
+
+    1,000 values take 0.05 ms, and `pa.array()` 0.03 ms once it has imported pandas.
+    """
+    bitmap, ends = _layout(values)
+    if ends is None:
         return pa.array(values, kind)
-    data = pa.py_buffer(b"".join(value or b"" for value in values))
-    return pa.Array.from_buffers(kind, len(values), [*_layout(values), data])
+    data = b"".join(values if bitmap is None else (value or b"" for value in values))  # type: ignore[arg-type]
+    return pa.Array.from_buffers(kind, len(values), [bitmap, ends, pa.py_buffer(data)])
 
 
 def lists_of_pairs(values: Sequence[Sequence[tuple[str, bytes | None]] | None], kind: pa.ListType) -> pa.Array:
-    """Return an array of lists, whose items have a text and bytes; only many values import pandas."""
+    """Return an array of lists, whose items have a text and bytes."""
     pairs = [pair for value in values for pair in value or ()]
-    if len(values) + len(pairs) > _FEW:
-        return pa.array(values, kind)
     first, second = kind.value_type
     names = byte_strings([name.encode() for name, _ in pairs], first.type)
     items = pa.StructArray.from_arrays([names, byte_strings([data for _, data in pairs])], fields=[first, second])
-    return pa.Array.from_buffers(kind, len(values), _layout(values), children=[items])
+    return pa.Array.from_buffers(kind, len(values), [*_layout(values)], children=[items])
 
 
-def _layout(values: Sequence[Sequence[object] | None]) -> list[pa.Buffer | None]:
-    """Return Arrow's bitmap of the values that are not null, None if all are; and where each begins, with the end."""
-    ends = pa.py_buffer(array("i", accumulate((len(value or ()) for value in values), initial=0)))
-    if None not in values:
-        return [None, ends]
-    bits = sum(1 << place for place, value in enumerate(values) if value is not None)
-    return [pa.py_buffer(bits.to_bytes((len(values) + 7) // 8, "little")), ends]
+def _layout(values: Sequence[Sequence[object] | None]) -> tuple[pa.Buffer | None, pa.Buffer | None]:
+    """Return Arrow's bitmap of the values that are not null, None if all are; and where each begins, with the end.
+
+    The second is None if the end is too far for 32 bits.
+    """
+    bitmap = None
+    lengths: Iterable[int] = map(len, values)  # type: ignore[arg-type]
+    if None in values:
+        is_value = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        bitmap = pa.py_buffer(np.packbits(is_value, bitorder="little"))
+        lengths = (len(value or ()) for value in values)
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(lengths, np.int64, len(values)), out=ends[1:])
+    return bitmap, pa.py_buffer(ends.astype(np.int32)) if ends[-1] <= _INT32_MAX else None
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:

@@ -84,10 +84,30 @@ producer.close()
 print("pandas" in sys.modules)
 """
 
+MANY_COMMITS = """
+import sys
+from sparktxn import Producer, Store
+uri = sys.argv[1]
+store = Store.open(uri, create=True)
+store.create_topic("t")
+producer = Producer({"bootstrap.servers": uri, "transactional.id": "many"})
+producer.init_transactions()
+for records in [1_000] + [1] * 80:
+    producer.begin_transaction()
+    for _ in range(records):
+        producer.produce("t", b"v", b"k", headers={"h": b"x"})
+    producer.commit_transaction()
+store.log.checkpoint()
+assert store.view(["t"]).partitions["t", 0].sealed, "no run is sealed"
+producer.close()
+print("pandas" in sys.modules)
+"""
 
-def test_a_process_that_produces_and_consumes_a_few_records_imports_no_pandas(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("program", [FIRST_COMMIT, MANY_COMMITS], ids=["first", "many"])
+def test_a_process_that_produces_and_consumes_imports_no_pandas(program: str, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    command = [sys.executable, "-c", FIRST_COMMIT, str(tmp_path)]
+    command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
 

@@ -54,7 +54,9 @@ class Alongside:
         self._intents = intents
 
     def leave(self) -> None:
-        """Leave what waits in an intent, as far as it may travel."""
+        """Leave what waits in an intent, as far as it may travel, unless one is out already."""
+        if self._intents.is_out:
+            return
         self._follower.tail.check_writable()
         taken = self._queue.take()
         try:

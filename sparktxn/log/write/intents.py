@@ -77,6 +77,11 @@ class Intents:
         since_s = self._contended_s
         return since_s is not None and self._clock.monotonic_s() - since_s < _CALM_S
 
+    @property
+    def is_out(self) -> bool:
+        """Whether an intent of this process waits: it leaves no other one before that is settled."""
+        return bool(self._left)
+
     def note_contention(self) -> None:
         """Note that another process has won a slot, or has left an intent."""
         self._contended_s = self._clock.monotonic_s()
@@ -92,7 +97,7 @@ class Intents:
         travelling = _first_bytes(
             [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
         )
-        if self._left or not travelling:
+        if self.is_out or not travelling:
             return False
         token = self._ids.token()
         for index, ticket in enumerate(travelling):
