@@ -186,7 +186,6 @@ NUMBERS = {"int", "Int64", "Natural", "NaturalOrNone"}
 PAIRS_THAT_ARE_NO_PARTITIONS = {
     "scala-free-python-datasource/pyspark_txnlog/native/native_scan.py": "ranges of offsets",
     "sparktxn/consumer/pulse.py": "logs of this process",
-    "sparktxn/gateway/transactions/heldtransactions.py": "batches by their first sequence",
     "sparktxn/log/views/historyview.py": "ranges of offsets",
     "sparktxn/log/views/readview.py": "ranges of offsets",
     "sparktxn/maintenance/checking/segmentcheck.py": "sequences by the producer's id and epoch",

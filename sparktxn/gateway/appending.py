@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUnknown
+from sparktxn.format.commands import ExpireProducers
 from sparktxn.log.log import Log
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, time_left_s
@@ -28,9 +29,9 @@ from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, Transac
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import ProducerIdAndEpoch
+from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch
 
-__all__ = ["AppendRounds", "Appended"]
+__all__ = ["AppendRounds", "Appended", "TransactionOfBatch"]
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _WRITERS_MAX: Final = 10_000
@@ -47,14 +48,31 @@ class Appended(NamedTuple):
     timestamp_ms: int
 
 
+class TransactionOfBatch(NamedTuple):
+    """The transaction whose records a batch has, and what the list that appends it has to forget before."""
+
+    identity: TransactionIdentity
+    forgets: ExpireProducers | None = None
+
+
 class _SameToken:
-    """Names the segment of a batch, and what its producer sends again: by that name the log knows that it has it."""
+    """Names the segment of a batch, and what its producer sends again: by that name the log knows that it has it.
+
+    The same sequence may come again in another transaction, after an abort.
+    """
 
     def __init__(
-        self, topic: StageTopic, partition: int, identity: ProducerIdAndEpoch, base_sequence: int, digest: bytes
+        self,
+        where: TopicIdPartition,
+        identity: ProducerIdAndEpoch,
+        base_sequence: int,
+        digest: bytes,
+        transaction: int,
     ) -> None:
-        place = (topic.topic_id, partition, identity.producer_id, identity.producer_epoch, base_sequence)
-        self._token = hashlib.blake2b(b"%d/%d/%d/%d/%d/" % place + digest, digest_size=20).digest()
+        place = b"%d/%d/%d/%d/%d/" % (*where, identity.producer_id, identity.producer_epoch, base_sequence)
+        if transaction != NO_TRANSACTION:
+            place += b"%d/" % transaction
+        self._token = hashlib.blake2b(place + digest, digest_size=20).digest()
 
     def token(self) -> str:
         """Return 20 of the digits 0-9 and a-v."""
@@ -65,8 +83,18 @@ class _Waiting(NamedTuple):
     segment: PendingSegment
     identity: ProducerIdAndEpoch
     base_sequence: int
-    transaction: TransactionIdentity | None
+    open: TransactionOfBatch | None
     outcome: Future[Appended]
+
+    @property
+    def where(self) -> TopicIdPartition:
+        """Its partition."""
+        return (self.segment.topic.topic_id, self.segment.partition)
+
+    @property
+    def transaction(self) -> TransactionIdentity | None:
+        """The transaction that it belongs to."""
+        return None if self.open is None else self.open.identity
 
     def staged(self) -> StagedSegment:
         """Return the segment, which is uploaded or carried by the list."""
@@ -104,11 +132,11 @@ class AppendRounds:
         identity: ProducerIdAndEpoch = NO_IDENTITY,
         base_sequence: int = -1,
         digest: bytes = b"",
-        transaction: TransactionIdentity | None = None,
+        transaction: TransactionOfBatch | None = None,
     ) -> Future[Appended]:
         """Queue a batch for a partition; its outcome is known once its entry is stored, or refused.
 
-        With `transaction` its records belong to that one, which must be open.
+        With `transaction` its records belong to that one.
 
         `digest` is one of the records of an idempotent producer. A large batch is uploaded at once. The future raises
         CommandRefused where the log refuses the batch, StoreUnavailable and OutcomeUnknown where it is not known by
@@ -116,7 +144,9 @@ class AppendRounds:
         """
         uploads = self._uploads
         if identity != NO_IDENTITY:
-            uploads = uploads._replace(ids=_SameToken(topic, partition, identity, base_sequence, digest))
+            where = (topic.topic_id, partition)
+            number = NO_TRANSACTION if transaction is None else transaction.identity.transaction
+            uploads = uploads._replace(ids=_SameToken(where, identity, base_sequence, digest, number))
         segment = PendingSegment(uploads, topic, partition, records, records.nbytes)
         if not segment.may_be_inline:
             segment.start()
@@ -231,11 +261,13 @@ class AppendRounds:
             if writer.identity == NO_IDENTITY:
                 writer.initialise()
             return
-        sequences: dict[TopicIdPartition, int] = {}
+        writer.take_identity(identity)
+        begun: set[TopicIdPartition] = set()
         for waiting in batches:
-            where = (waiting.segment.topic.topic_id, waiting.segment.partition)
-            sequences.setdefault(where, waiting.base_sequence)
-        writer.take_identity(identity, sequences)
+            if waiting.where not in begun:
+                forgets = None if waiting.open is None else waiting.open.forgets
+                writer.continue_at(waiting.where, waiting.base_sequence, forgets)
+                begun.add(waiting.where)
 
     def _resolve(self, writer: TransactionWriter, batches: Sequence[_Waiting]) -> None:
         waiting_ = [waiting for waiting in batches if not waiting.outcome.done()]
@@ -273,11 +305,10 @@ def _in_sequence(batches: Sequence[_Waiting]) -> list[list[_Waiting]]:
     lists: list[list[_Waiting]] = [[]]
     expected: dict[TopicIdPartition, int] = {}
     for waiting in batches:
-        where = (waiting.segment.topic.topic_id, waiting.segment.partition)
-        is_next = expected.get(where, waiting.base_sequence) == waiting.base_sequence
+        is_next = expected.get(waiting.where, waiting.base_sequence) == waiting.base_sequence
         if not is_next or waiting.transaction != (lists[-1] or batches)[0].transaction:
             lists.append([])
             expected = {}
         lists[-1].append(waiting)
-        expected[where] = next_sequence(waiting.base_sequence, waiting.segment.record_count)
+        expected[waiting.where] = next_sequence(waiting.base_sequence, waiting.segment.record_count)
     return lists

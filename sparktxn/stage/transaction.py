@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from sparktxn.errors import CommandRefused, OutcomeLost
-from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, InitProducerId
+from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, ExpireProducers, InitProducerId
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -28,6 +28,7 @@ __all__ = ["NO_IDENTITY", "TransactionIdentity", "TransactionWriter"]
 NO_IDENTITY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 _Sequences = dict[TopicIdPartition, int]
+_Forgets = dict[TopicIdPartition, ExpireProducers]
 
 
 class TransactionIdentity(Struct, frozen=True):
@@ -52,10 +53,15 @@ class TransactionIdentity(Struct, frozen=True):
 
 
 class _UnderWay(Struct):
-    """A list that was sent, and the sequences that follow once it is stored."""
+    """A list that was sent, and the sequences that follow once it is stored.
+
+    After `before_count` commands it has those of `forgets`, whose results its sender does not get.
+    """
 
     ticket: Ticket
     sequences: _Sequences
+    before_count: int
+    forgets: _Forgets
 
 
 class TransactionWriter:
@@ -67,6 +73,7 @@ class TransactionWriter:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._sequences: _Sequences = {}
+        self._forgets: _Forgets = {}
         self._under_way: _UnderWay | None = None
         self._given_up = False
         self._request: tuple[tuple[object, ...], str] | None = None
@@ -78,10 +85,14 @@ class TransactionWriter:
         """Go on under another producer id or epoch, at the next sequences by (topic id, partition); 0 where none is."""
         self.identity = identity
         self._sequences = dict(sequences)
+        self._forgets = {}
 
-    def continue_at(self, where: TopicIdPartition, sequence: int) -> None:
-        """Go on at `sequence` in a partition to which this writer has sent nothing under its identity."""
-        self._sequences.setdefault(where, sequence)
+    def continue_at(self, where: TopicIdPartition, sequence: int, forgets: ExpireProducers | None = None) -> None:
+        """Go on at `sequence` in a partition. The list that does first has the log forget what would refuse it."""
+        self._sequences[where] = sequence
+        self._forgets.pop(where, None)
+        if forgets is not None:
+            self._forgets[where] = forgets
 
     def initialise(
         self,
@@ -125,8 +136,12 @@ class TransactionWriter:
         """
         sequences = dict(self._sequences)
         appends = [self._append(segment, sequences, transaction) for segment in staged]
-        ticket = self._log.send([*before, *appends, *after])
-        self._under_way = _UnderWay(ticket, sequences)
+        forgets = self._forgets
+        if forgets:
+            named = {(segment.topic_id, segment.partition) for segment in staged}
+            forgets = {where: forgotten for where, forgotten in forgets.items() if where in named}
+        ticket = self._log.send([*before, *forgets.values(), *appends, *after])
+        self._under_way = _UnderWay(ticket, sequences, len(before), forgets)
         # Either let_go() has seen the list, or this sees that nothing waits for it any more.
         if self._given_up:
             ticket.let_go()
@@ -158,6 +173,9 @@ class TransactionWriter:
             raise
         self._under_way = None
         self._sequences = sent.sequences
+        if sent.forgets:
+            self._forgets = {where: each for where, each in self._forgets.items() if where not in sent.forgets}
+            results = [*results[: sent.before_count], *results[sent.before_count + len(sent.forgets) :]]
         self._stored(results)
         return results
 

@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
+from sparktxn.gateway.appending import TransactionOfBatch
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.recordrefusals import RecordsRefused, with_records, without_large_records
 from sparktxn.gateway.requestmemory import Loan
 from sparktxn.gateway.topiclookup import AskedTopic, unknown_id
+from sparktxn.gateway.transactions.heldtransactions import opened_elsewhere
 from sparktxn.gateway.typedrecords import rows_of
 from sparktxn.gateway.wire.recordbatches import (
     PayloadTooLarge,
@@ -99,6 +101,7 @@ class _Waiting(NamedTuple):
     topic: StageTopic
     partition: int
     future: Awaitable[Any]
+    in_transaction: bool
 
 
 _Outcome = dict[str, Any] | _Waiting
@@ -119,16 +122,20 @@ async def _taken(broker: Broker, request: Request, asked: AskedTopic, part: Any)
     loan = Loan(broker.decompressed)
     try:
         topic, batch = await _batch(broker, asked, part, loan)
-        identity, transaction = NO_IDENTITY, None
+        identity = NO_IDENTITY
+        transaction: TransactionOfBatch | int | None = None
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         if batch.is_transactional and broker.settings.stores_transactions:
-            named = (body.transactional_id or "", topic, part.index, identity)
+            named = (body.transactional_id or "", topic, part.index, batch)
             transaction = await broker.calls.run(broker.transactions.identify, *named)
         elif batch.is_transactional:
-            await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
+            offset = await broker.transactions.produce(body.transactional_id, topic, part.index, batch, broker.calls)
             loan.end()  # the transaction's memory has it
-            return _stored(part.index, -1, -1, -1)
+            return _stored(part.index, offset, -1, -1)
+        if isinstance(transaction, int):  # an earlier transaction has stored it
+            loan.end()
+            return _stored(part.index, transaction, -1, 0)
         future = asyncio.wrap_future(
             broker.appends.add(
                 topic, part.index, batch.records, identity, batch.base_sequence, batch.digest, transaction
@@ -136,7 +143,7 @@ async def _taken(broker: Broker, request: Request, asked: AskedTopic, part: Any)
         )
         # Not by what awaits it: that waits for the other batches of the request, which may wait for this memory.
         future.add_done_callback(loan.end)
-        return _Waiting(topic, part.index, future)
+        return _Waiting(topic, part.index, future, in_transaction=transaction is not None)
     except KafkaException as error:
         loan.end()
         return _failed(request, part.index, error)
@@ -201,6 +208,8 @@ async def _outcome(broker: Broker, request: Request, waiting: _Waiting) -> dict[
     try:
         appended = await waiting.future
     except KafkaException as error:
+        if waiting.in_transaction and error.args[0].code() == ErrorCode.INVALID_TXN_STATE:
+            error = opened_elsewhere(request.body.transactional_id)
         return _failed(request, waiting.partition, error)
     broker.log_end.note(broker.log.entry)
     append_time_ms = appended.timestamp_ms if waiting.topic.has_times_of_entries else -1

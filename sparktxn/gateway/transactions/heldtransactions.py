@@ -19,98 +19,32 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeLost
+from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
 from sparktxn.format.commands import AddPartitionsToTxn, Command, InitProducerId, OffsetToCommit
+from sparktxn.gateway.appending import TransactionOfBatch
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.storecalls import StoreCalls
-from sparktxn.gateway.transactions.transactionmemory import TransactionMemory, TransactionShare
+from sparktxn.gateway.transactions.clientsequences import NO_OFFSET, ClientBatch
+from sparktxn.gateway.transactions.heldtransaction import HeldTransaction
+from sparktxn.gateway.transactions.transactionmemory import TransactionMemory
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import Log
 from sparktxn.process.clock import acquired_in_time
-from sparktxn.producer.currenttransaction import CurrentTransaction
-from sparktxn.producer.outbox import Outbox, buffers_of
-from sparktxn.producer.reports import Reports
-from sparktxn.stage.buffers import Buffers, TopicBuffer
+from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import TransactionIdentity
 from sparktxn.state.transactions.producerfencing import is_identity_before
-from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch, TransactionState, TransactionStatus
 
-__all__ = ["HeldTransactions"]
+__all__ = ["HeldTransactions", "opened_elsewhere"]
 
 _OPEN_MAX: Final = 10_000
 _PASSED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 """How an identity is refused that its own client has left behind."""
-
-
-class _Held:
-    """One transactional id at this gateway. Its `lock` is held by the request that works on it."""
-
-    def __init__(
-        self,
-        log: Log,
-        settings: ProducerSettings,
-        identity: ProducerIdAndEpoch,
-        number: int,
-        timeout_ms: int,
-        memory: TransactionShare,
-    ) -> None:
-        assert settings.transactional_id is not None
-        self.lock = threading.Lock()
-        self.identity = identity
-        self.is_adopted = False
-        self.is_open = False
-        self.is_dropped = False
-        self.failure: KafkaException | None = None
-        """Why the open transaction cannot be committed any more."""
-        self.expected: dict[TopicIdPartition, tuple[int, list[tuple[int, int]]]] = {}
-        """By partition, the client's next sequence, and its newest batches as (first sequence, count)."""
-        self.partitions: set[TopicIdPartition] = set()
-        self.groups: set[str] = set()
-        self.memory = memory
-        self.topics: dict[int, TopicBuffer] = {}
-        self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
-        self.outbox = Outbox(log, self.buffers, Reports())
-        self.outbox.take_identity(identity)
-        self.open = CurrentTransaction(
-            log, self.outbox, settings.transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
-        )
-        self.open.number = number
-
-    def begin(self) -> None:
-        """Open the next transaction, with nothing in it."""
-        self.open.begin()
-        self.is_open, self.failure = True, None
-        self.partitions, self.groups = set(), set()
-
-    def end(self) -> None:
-        """Note that the transaction has ended."""
-        self.open.ended()
-        self.is_open, self.failure = False, None
-        self.memory.clear()
-        if self.outbox.identity != self.identity:
-            self.identity = self.outbox.identity
-            self.expected.clear()
-            self.is_adopted = False
-
-    def drop(self) -> None:
-        """Drop its records: another takes its place, or nothing does."""
-        self.is_dropped = True
-        self.outbox.let_go()
-        self.memory.close()
-
-
-def _nothing() -> None:
-    return None
-
-
-def _none() -> int:
-    return 0
 
 
 class HeldTransactions:
@@ -121,7 +55,7 @@ class HeldTransactions:
         self._memory = TransactionMemory(settings.transactions_bytes_max)
         self._timeout_ms_max = settings.transaction_timeout_ms_max
         self._lock = threading.Lock()
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, HeldTransaction] = {}
 
     @property
     def open_count(self) -> int:
@@ -157,7 +91,8 @@ class HeldTransactions:
         )
         (result,) = self._log.submit([command])
         identity = ProducerIdAndEpoch(result.producer_id, result.producer_epoch)
-        self._hold(transactional_id, self._made(transactional_id, identity, result.transaction, timeout_ms))
+        made = self._made(transactional_id, identity, result.transaction, timeout_ms, is_new=True)
+        self._hold(transactional_id, made)
         return identity
 
     def holds(self, transactional_id: str) -> bool:
@@ -201,10 +136,10 @@ class HeldTransactions:
                 held.begin()
             missing = partitions - held.partitions
             if not missing and (not group or group in held.groups):
+                # A client asks twice, or for its next transaction: another gateway may have ended this one.
+                if not self._is_open_still(transactional_id, held):
+                    raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has ended its transaction")
                 return
-            # Not for what was initialised here: a read of the log would wait for the entry that others write.
-            for where in missing if held.is_adopted else ():
-                held.outbox.continue_at(where, self._next_sequence(where, identity))
             try:
                 held.open.register(missing, group, opens=begins)
             except CommandRefused as refused:
@@ -215,68 +150,89 @@ class HeldTransactions:
             held.partitions |= missing
             held.groups |= {group} - {""}
 
+    def _is_open_still(self, transactional_id: str, held: HeldTransaction) -> bool:
+        """Read the log to its end, and return whether no other gateway has ended the transaction."""
+        with self._log.known():
+            pass
+        return self._is_ongoing(transactional_id, held)
+
     @staticmethod
-    def _note_passed(held: _Held, transactional_id: str, refused: CommandRefused) -> None:
+    def _note_passed(held: HeldTransaction, transactional_id: str, refused: CommandRefused) -> None:
         """Ask the client to abort if the log has ended its transaction since, but not its producer.
 
         Raises:
             CommandRefused: TRANSACTION_ABORTABLE.
         """
         if refused.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING and held.open.published:
-            held.failure = _lost(transactional_id)
+            held.failure = opened_elsewhere(transactional_id)
             raise held.failure from refused
 
-    def _next_sequence(self, where: TopicIdPartition, identity: ProducerIdAndEpoch) -> int:
-        known = self._log.producer(*where, identity.producer_id)
-        if known is None or known.producer_epoch != identity.producer_epoch or not known.batches:
-            return 0
-        return next_sequence(known.last_sequence, 1)
-
     def identify(
-        self, transactional_id: str, topic: StageTopic, partition: int, identity: ProducerIdAndEpoch
-    ) -> TransactionIdentity:
-        """Return the transaction that is open, and takes records for a partition.
+        self, transactional_id: str, topic: StageTopic, partition: int, batch: ProducedBatch
+    ) -> TransactionOfBatch | int:
+        """Return the transaction that is open, for a batch that is to be stored; of one that is the offset.
 
         Raises:
             CommandRefused: as `produce`, but for batches that are missing: the log knows these.
         """
-        with self._working(transactional_id, identity) as held:
+        with self._working(transactional_id, ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)) as held:
             self._check_added(held, transactional_id, topic, partition)
-            return held.open.identity()
+            sent = _sent(topic, partition, batch)
+            offset = held.sequences.stored_at(sent)
+            if offset is not None:
+                return offset
+            start = held.sequences.start_of(sent.where)
+            return TransactionOfBatch(held.open.identity(), start.forgets if start.sequence == sent.first else None)
 
-    def _check_added(self, held: _Held, transactional_id: str, topic: StageTopic, partition: int) -> None:
+    def _check_added(self, held: HeldTransaction, transactional_id: str, topic: StageTopic, partition: int) -> None:
         self._check_usable(held)
         if not held.is_open or (topic.topic_id, partition) not in held.partitions:
             raise self._not_added(held, transactional_id, f"{topic.name!r} [{partition}]")
 
     async def produce(
         self, transactional_id: str | None, topic: StageTopic, partition: int, batch: ProducedBatch, calls: StoreCalls
-    ) -> None:
+    ) -> int:
         """Take a batch into the open transaction's memory; full segments are uploaded meanwhile.
+
+        Return its offset if an earlier transaction has stored it, else -1.
 
         Raises:
             CommandRefused: the producer is fenced, a batch is missing before it, the partition was not added, or the
                 transaction was opened at another gateway.
         """
-        await calls.run(self._produce, transactional_id or "", topic, partition, batch)
+        return await calls.run(self._produce, transactional_id or "", topic, partition, batch)
 
-    def _produce(self, transactional_id: str, topic: StageTopic, partition: int, batch: ProducedBatch) -> None:
+    def _produce(self, transactional_id: str, topic: StageTopic, partition: int, batch: ProducedBatch) -> int:
         identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-        where = (topic.topic_id, partition)
         with self._working(transactional_id, identity) as held:
             self._check_added(held, transactional_id, topic, partition)
-            if _is_repeated(held, where, batch):
-                return
+            sent = _sent(topic, partition, batch)
+            offset = held.sequences.stored_at(sent)
+            if offset is not None:
+                return offset
+            try:
+                if held.sequences.is_taken(sent):
+                    return NO_OFFSET
+            except CommandRefused:
+                if not self._is_open_still(transactional_id, held):
+                    held.failure = opened_elsewhere(transactional_id)
+                    raise held.failure from None
+                raise
+            start = held.sequences.start_of(sent.where)
+            if start.sequence == sent.first:
+                held.outbox.continue_at(sent.where, *start)
             buffer = held.topics.get(topic.topic_id)
             if buffer is None or buffer.partition_count <= partition:
                 buffer = held.topics[topic.topic_id] = TopicBuffer(topic)
             held.buffers.add_table(buffer.partitions[partition], batch.records)
+            held.sequences.take(sent)
             held.memory.add(batch.records.nbytes)
             if self._memory.is_above:
                 self._drop_ended()
             if self._memory.is_above:
                 held.open.upload()
                 held.memory.clear()
+            return NO_OFFSET
 
     def _drop_ended(self) -> None:
         """Drop the records of transactions that have ended without their client, which nothing else would do.
@@ -293,7 +249,7 @@ class HeldTransactions:
                 finally:
                     held.lock.release()
 
-    def _is_ongoing(self, transactional_id: str, held: _Held) -> bool:
+    def _is_ongoing(self, transactional_id: str, held: HeldTransaction) -> bool:
         """Return whether a transaction was open as last known: this process has written the entry that opens it."""
         known = self._log.transaction(transactional_id)
         if known is None or known.status is not TransactionStatus.ONGOING:
@@ -405,12 +361,12 @@ class HeldTransactions:
             return None
         return ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
 
-    def _commit(self, held: _Held, transactional_id: str, *, takes_epoch: bool = False) -> None:
+    def _commit(self, held: HeldTransaction, transactional_id: str, *, takes_epoch: bool = False) -> None:
         self._check_usable(held)
         if not held.is_open:
             known = self._known(transactional_id, held.identity)
             if known.status is TransactionStatus.ONGOING:
-                raise _lost(transactional_id)
+                raise opened_elsewhere(transactional_id)
             if known.status is not TransactionStatus.COMPLETE_COMMIT or takes_epoch:
                 raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to commit")
             return
@@ -421,35 +377,46 @@ class HeldTransactions:
         except OutcomeLost:
             self._forget(transactional_id, held)  # to a client that asks again the log says how it has ended
             raise
-        held.end()
+        held.end(committed=True)
 
-    def _not_added(self, held: _Held, transactional_id: str, what: str) -> CommandRefused:
+    def _not_added(self, held: HeldTransaction, transactional_id: str, what: str) -> CommandRefused:
         """Return why a transaction takes nothing: it may be open, but elsewhere."""
         if not held.is_open and self._known(transactional_id, held.identity).status is TransactionStatus.ONGOING:
-            return _lost(transactional_id)
+            return opened_elsewhere(transactional_id)
         return CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{what} was not added to the transaction")
 
-    def _failed(self, held: _Held, refused: CommandRefused) -> CommandRefused:
+    def _failed(self, held: HeldTransaction, refused: CommandRefused) -> CommandRefused:
         """Note that the transaction cannot be committed; say so with a code that asks the client to abort it."""
         if refused.error.code() in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             return refused
         held.failure = CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, refused.error.str())
         return held.failure
 
-    def _abort(self, held: _Held, transactional_id: str) -> None:
-        if held.is_open:
-            held.open.abort()
-            held.end()
-            held.expected.clear()
+    def _abort(self, held: HeldTransaction, transactional_id: str) -> None:
+        if held.is_open and self._aborts(held):
+            held.end(committed=False)
             return
         known = self._known(transactional_id, held.identity)
         if known.status is TransactionStatus.ONGOING:
             self._log.submit([_named(known, known.transaction).end(committed=False)])
             self._forget(transactional_id)
+        elif held.is_open:
+            self._forget(transactional_id)
         elif known.status is not TransactionStatus.COMPLETE_ABORT:
             raise CommandRefused(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} has no transaction to abort")
 
-    def _abort_and_renew(self, held: _Held, transactional_id: str) -> ProducerIdAndEpoch:
+    @staticmethod
+    def _aborts(held: HeldTransaction) -> bool:
+        """Abort what is open here; return False if another gateway has ended it, and may have begun the next one."""
+        try:
+            held.open.abort()
+        except CommandRefused as refused:
+            if refused.error.code() != ErrorCode.INVALID_TXN_STATE:
+                raise
+            return False
+        return True
+
+    def _abort_and_renew(self, held: HeldTransaction, transactional_id: str) -> ProducerIdAndEpoch:
         """Abort what is open, at whichever gateway, in the list that gives the next epoch.
 
         Where nothing is open a transaction begins first: the state then says how the last one has ended.
@@ -461,15 +428,16 @@ class HeldTransactions:
         renews = named.next_epoch(self._log.ids.token(), known.timeout_ms)
         *_, renewed = self._log.submit([*begins, named.end(committed=False), renews])
         identity = ProducerIdAndEpoch(renewed.producer_id, renewed.producer_epoch)
-        self._hold(transactional_id, self._made(transactional_id, identity, renewed.transaction, known.timeout_ms))
+        made = self._made(transactional_id, identity, renewed.transaction, known.timeout_ms, is_new=True)
+        self._hold(transactional_id, made)
         return identity
 
-    def _check_usable(self, held: _Held) -> None:
+    def _check_usable(self, held: HeldTransaction) -> None:
         if held.failure is not None:
             raise held.failure
 
     @contextmanager
-    def _working(self, transactional_id: str, identity: ProducerIdAndEpoch) -> Iterator[_Held]:
+    def _working(self, transactional_id: str, identity: ProducerIdAndEpoch) -> Iterator[HeldTransaction]:
         """Have the body work on a transactional id alone; an epoch that is too old is a fence, as at a coordinator.
 
         Raises:
@@ -490,16 +458,15 @@ class HeldTransactions:
         finally:
             held.lock.release()
 
-    def _held_for(self, transactional_id: str, identity: ProducerIdAndEpoch) -> _Held:
+    def _held_for(self, transactional_id: str, identity: ProducerIdAndEpoch) -> HeldTransaction:
         with self._lock:
             held = self._held.get(transactional_id)
         if held is None or held.identity != identity:
             known = self._known(transactional_id, identity)
             number = known.transaction
-            made = self._made(transactional_id, identity, number, known.timeout_ms)
-            made.is_adopted = True
+            made = self._made(transactional_id, identity, number, known.timeout_ms, is_new=False)
             if known.status is TransactionStatus.ONGOING:
-                made.failure = _lost(transactional_id)
+                made.failure = opened_elsewhere(transactional_id)
             held = self._hold(transactional_id, made, replaces=held)
         return held
 
@@ -522,13 +489,17 @@ class HeldTransactions:
             )
         return known
 
-    def _made(self, transactional_id: str, identity: ProducerIdAndEpoch, number: int, timeout_ms: int) -> _Held:
+    def _made(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, number: int, timeout_ms: int, *, is_new: bool
+    ) -> HeldTransaction:
         settings = ProducerSettings.parse(
             {"bootstrap.servers": self._log.objects.uri, "transactional.id": transactional_id}
         )
-        return _Held(self._log, settings, identity, number, timeout_ms, self._memory.share())
+        return HeldTransaction(self._log, settings, identity, number, timeout_ms, self._memory.share(), is_new=is_new)
 
-    def _hold(self, transactional_id: str, held: _Held, *, replaces: _Held | None = None) -> _Held:
+    def _hold(
+        self, transactional_id: str, held: HeldTransaction, *, replaces: HeldTransaction | None = None
+    ) -> HeldTransaction:
         """Keep what is held of a transactional id, and return it, or what another thread has just made.
 
         The records of what it takes the place of are dropped.
@@ -545,7 +516,7 @@ class HeldTransactions:
             before.drop()
         return held
 
-    def _forget(self, transactional_id: str, expected: _Held | None = None) -> None:
+    def _forget(self, transactional_id: str, expected: HeldTransaction | None = None) -> None:
         with self._lock:
             before = self._held.get(transactional_id)
             if before is None or expected not in (None, before):
@@ -554,7 +525,8 @@ class HeldTransactions:
         before.drop()
 
 
-def _lost(transactional_id: str) -> CommandRefused:
+def opened_elsewhere(transactional_id: str) -> CommandRefused:
+    """Return the error of a transaction that this gateway does not commit: its client aborts it."""
     return CommandRefused(
         ErrorCode.TRANSACTION_ABORTABLE, f"the transaction of {transactional_id!r} was opened elsewhere: abort it"
     )
@@ -564,23 +536,5 @@ def _named(known: TransactionState, number: int) -> TransactionIdentity:
     return TransactionIdentity(known.transactional_id, known.producer_id, known.producer_epoch, number)
 
 
-_BATCHES_KEPT: Final = 5
-
-
-def _is_repeated(held: _Held, where: TopicIdPartition, batch: ProducedBatch) -> bool:
-    """Return True if a batch was taken before; else note it.
-
-    Raises:
-        CommandRefused: OUT_OF_ORDER_SEQUENCE_NUMBER, one before it is missing.
-    """
-    count = batch.records.num_rows
-    expected, newest = held.expected.get(where, (batch.base_sequence, []))
-    if (batch.base_sequence, count) in newest:
-        return True
-    if batch.base_sequence != expected:
-        raise CommandRefused(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {batch.base_sequence} came, {expected} is next"
-        )
-    kept = [*newest, (batch.base_sequence, count)][-_BATCHES_KEPT:]
-    held.expected[where] = (next_sequence(batch.base_sequence, count), kept)
-    return False
+def _sent(topic: StageTopic, partition: int, batch: ProducedBatch) -> ClientBatch:
+    return ClientBatch((topic.topic_id, partition), batch.base_sequence, batch.records.num_rows)

@@ -1,0 +1,84 @@
+"""One transactional id at a gateway: its open transaction, and what that has in memory."""
+
+from __future__ import annotations
+
+import threading
+
+from sparktxn.errors import KafkaException
+from sparktxn.gateway.transactions.clientsequences import ClientSequences
+from sparktxn.gateway.transactions.transactionmemory import TransactionShare
+from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn.log.log import Log
+from sparktxn.producer.currenttransaction import CurrentTransaction
+from sparktxn.producer.outbox import Outbox, buffers_of
+from sparktxn.producer.reports import Reports
+from sparktxn.stage.buffers import Buffers, TopicBuffer
+from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.structs import ProducerIdAndEpoch
+
+__all__ = ["HeldTransaction"]
+
+
+class HeldTransaction:
+    """One transactional id at this gateway. Its `lock` is held by the request that works on it."""
+
+    def __init__(
+        self,
+        log: Log,
+        settings: ProducerSettings,
+        identity: ProducerIdAndEpoch,
+        number: int,
+        timeout_ms: int,
+        memory: TransactionShare,
+        *,
+        is_new: bool,
+    ) -> None:
+        assert settings.transactional_id is not None
+        self.lock = threading.Lock()
+        self.identity = identity
+        self.is_open = False
+        self.is_dropped = False
+        self.failure: KafkaException | None = None
+        """Why the open transaction cannot be committed any more."""
+        self.sequences = ClientSequences(log, identity, is_new=is_new)
+        self.partitions: set[TopicIdPartition] = set()
+        self.groups: set[str] = set()
+        self.memory = memory
+        self.topics: dict[int, TopicBuffer] = {}
+        self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
+        self.outbox = Outbox(log, self.buffers, Reports())
+        self.outbox.take_identity(identity)
+        self.open = CurrentTransaction(
+            log, self.outbox, settings.transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
+        )
+        self.open.number = number
+
+    def begin(self) -> None:
+        """Open the next transaction, with nothing in it."""
+        self.open.begin()
+        self.is_open, self.failure = True, None
+        self.partitions, self.groups = set(), set()
+
+    def end(self, *, committed: bool) -> None:
+        """Note that the transaction has ended."""
+        self.open.ended()
+        self.sequences.ended(committed=committed)
+        self.is_open, self.failure = False, None
+        self.memory.clear()
+        if self.outbox.identity != self.identity:
+            self.identity = self.outbox.identity
+            self.sequences = ClientSequences(self.open.log, self.identity, is_new=True)
+
+    def drop(self) -> None:
+        """Drop its records: another takes its place, or nothing does."""
+        self.is_dropped = True
+        self.outbox.let_go()
+        self.memory.close()
+
+
+def _nothing() -> None:
+    return None
+
+
+def _none() -> int:
+    return 0
