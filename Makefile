@@ -78,7 +78,6 @@ mutate: $(STAMP) ## Looks for changes of the state machine, or of any modules, t
 
 docs: $(STAMP) ## Writes what is made from settings, from the tests and their marks, and from a store
 	@$(PY) docs/generate_configuration.py
-	@$(PY) docs/generate_conformance.py
 	@$(PY) docs/generate_example.py
 	@$(PY) -m tests.evidence
 

@@ -6,6 +6,7 @@ of the site become text, and pages of the reference are made of the names below.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import sys
@@ -57,6 +58,9 @@ REFERENCE: Final[dict[str, tuple[str, dict[str, str]]]] = {
 }  # fmt: skip
 """The pages of the reference: title, and the names of each module; none: all that it exports."""
 
+BEHAVIOURS: Final = {"tests/kafka_behaviours.py": "docs/conformance.md"}
+"""A table in the tests, and the page that site/conformance.py makes of it."""
+
 OVERVIEW: Final = "overview.md"
 """The name of the repository's README.md in the site: the start page has the name of the site's root."""
 
@@ -77,6 +81,8 @@ def staged(folder: Path) -> None:
     for image in (ROOT / "docs" / "images").glob("*"):
         _write_bytes(folder / image.relative_to(ROOT), image.read_bytes())
     _write(folder / "docs/adr/README.md", _decisions())
+    for page in BEHAVIOURS.values():
+        _write(folder / page, _behaviours())
     _write(folder / "assets/site.css", (ROOT / "site" / "site.css").read_text())
     _write(folder / "index.md", (ROOT / "site" / "index.md").read_text())
     for name, (title, modules) in REFERENCE.items():
@@ -109,8 +115,8 @@ def _linked(text: str, page: Path, names: set[str]) -> str:
         if not path.exists():
             raise ValueError(f"{page}: no file {target!r}")
         name = path.relative_to(ROOT).as_posix()
-        name = f"{name}/README.md" if name == "docs/adr" else name
-        if name not in names | {"docs/adr/README.md"}:
+        name = BEHAVIOURS.get(name, f"{name}/README.md" if name == "docs/adr" else name)
+        if name not in names | {"docs/adr/README.md", *BEHAVIOURS.values()}:
             return found["text"]
         name = OVERVIEW if name == "README.md" else name
         up = "../" * (len(page.parts) - 1)
@@ -124,6 +130,17 @@ def _decisions() -> str:
     pages = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
     titles = [(page.name, page.read_text().splitlines()[0].removeprefix("# ")) for page in pages]
     return "\n".join(["# Decisions", "", *(f"* [{title}]({name})" for name, title in titles), ""])
+
+
+def _behaviours() -> str:
+    """Return a page of Kafka's and RocketMQ's behaviours, with the tests whose marks name each."""
+    sys.path.insert(0, str(ROOT))
+    spec = importlib.util.spec_from_file_location("conformance", Path(__file__).with_name("conformance.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return str(made.document(made.marks()))
 
 
 def _write(path: Path, text: str) -> None:

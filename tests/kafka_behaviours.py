@@ -1,7 +1,7 @@
 """What Kafka's transactions and groups do, numbered: tests are marked with the numbers (`pytest.mark.kafka("K59")`).
 
 `must_have` marks what every transactional log needs. `here` says what is different in this store, and why. A behaviour
-that has no meaning here has no test, and its `here` is the reason. docs/conformance.md is made from this list and from
+that has no meaning here has no test, and its `here` is the reason. A page of the site is made from this list and from
 the marks.
 """
 

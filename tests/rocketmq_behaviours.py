@@ -1,6 +1,6 @@
 """What RocketMQ's transactional messages do, numbered: tests are marked with it (`pytest.mark.rocketmq("R10")`).
 
-`here` says what is different in this store, and why. docs/conformance.md is made from this list and from the marks.
+`here` says what is different in this store, and why. A page of the site is made from this list and from the marks.
 Numbers with ``#`` are issues of apache/rocketmq: what is a defect there must not happen here.
 """
 

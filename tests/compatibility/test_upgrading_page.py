@@ -20,14 +20,14 @@ ORDERS = "o-1:apples\no-2:pears\n"
 
 @pytest.fixture
 def commands(tmp_path: Path) -> dict[str, Path]:
-    """A folder with a `txnlog` of each version, and a `pip` that installs nothing."""
+    """A folder with a `txnlog` of each version, with a `pip` and a `git` that do nothing."""
     zipfile.ZipFile(WHEEL).extractall(tmp_path / "wheel")
     found = {}
     for version, path in {"0.1.0": tmp_path / "wheel", "newest": ROOT}.items():
         found[version] = tmp_path / version
         found[version].mkdir()
         program = f'PYTHONPATH={path} exec {sys.executable} -m sparktxn "$@"'
-        for name, body in {"txnlog": program, "pip": "exit 0"}.items():
+        for name, body in {"txnlog": program, "pip": "exit 0", "git": "exit 0"}.items():
             (found[version] / name).write_text(f"#!/bin/sh\n{body}\n")
             (found[version] / name).chmod(0o755)
     return found
@@ -61,8 +61,8 @@ def test_each_version_shows_what_the_page_shows(tmp_path: Path, commands: dict[s
         assert block.kind == "console"
         for text in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             command, _, expected = text.partition("\n")
-            if command.startswith("pip install"):
-                version = "0.1.0" if "sparktxn-0.1.0-" in command else "newest"
+            if command.startswith(("pip install --upgrade", "git checkout")):
+                version = "0.1.0" if command.startswith("git") else "newest"
                 versions.append(version)
             assert shell(command) == expected, command
     assert versions == ["newest", "0.1.0"]

@@ -1,4 +1,4 @@
-"""RocketMQ 4's transactional messages: what is sent, settled, checked and seen (docs/conformance.md)."""
+"""RocketMQ 4's transactional messages: what is sent, settled, checked and seen (tests/rocketmq_behaviours.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RocketMQ 5's transactions: what is begun, sent, settled and checked (docs/conformance.md)."""
+"""RocketMQ 5's transactions: what is begun, sent, settled and checked (tests/rocketmq_behaviours.py)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Write docs/conformance.md: behaviours of Kafka and RocketMQ, and the tests that show them, found by their marks.
+"""The site's page of Kafka's and RocketMQ's behaviours, and the tests that show them, found by their marks.
 
 No test is run or imported: the marks ``@pytest.mark.kafka("K59", …)`` are read from the files' syntax trees. They stand
-on tests, on classes, in ``pytest.param(…, marks=…)`` and in ``pytestmark``. Run by ``make docs``; a test compares the
-file with what this makes.
+on tests, on classes, in ``pytest.param(…, marks=…)`` and in ``pytestmark``. site/stage.py writes the page.
 """
 
 from __future__ import annotations
@@ -15,12 +14,9 @@ from tests.kafka_behaviours import SECTIONS, Behaviour
 from tests.rocketmq_behaviours import ROCKETMQ_SECTIONS
 
 ROOT = Path(__file__).parent.parent
-TARGET = Path(__file__).with_name("conformance.md")
 
 INTRODUCTION = """\
 # Kafka's transactions, behaviour by behaviour
-
-<!-- Made by `make docs` from tests/kafka_behaviours.py and from the marks of the tests: change those. -->
 
 What Kafka's transactions and groups do, in short words. *Here* says what is different in this store by its design, and
 why. The last column names the tests that show it. Every transactional log needs the behaviours with a ★. A behaviour
@@ -110,8 +106,3 @@ def document(found: Marks) -> str:
             rows = "".join(_row(behaviour, found.get(behaviour.number, [])) for behaviour in behaviours)
             parts.append(f"## {title}\n\n| | behaviour | here | shown by |\n| --- | --- | --- | --- |\n{rows}")
     return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    TARGET.write_text(document(marks()))
-    print(f"wrote {TARGET.name}")
