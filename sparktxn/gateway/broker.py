@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import AppendRounds
+from sparktxn.gateway.clientplaces import Clients
 from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.groups.classicgroups import ClassicGroups
@@ -14,7 +17,7 @@ from sparktxn.gateway.groups.members import Members
 from sparktxn.gateway.partitionreads import Reads
 from sparktxn.gateway.placement import Placement, Referrals
 from sparktxn.gateway.requestfigures import GatewayFigures
-from sparktxn.gateway.requestmemory import RequestMemory
+from sparktxn.gateway.requestmemory import FrameMemory, RequestMemory
 from sparktxn.gateway.security.failedlogins import FailedLogins
 from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.topiclookup import TopicLookup
@@ -38,7 +41,8 @@ class Broker:
         self.referrals = Referrals(store.log.clock, self.placement)
         self.figures = GatewayFigures()
         self.failed_logins = FailedLogins(store.log.clock)
-        self.memory = RequestMemory(settings.requests_bytes_max)
+        self.clients: Clients[Any] = Clients(settings.connections_max, settings.unknown_max)
+        self.memory = FrameMemory(settings.requests_bytes_max)
         self.decompressed = RequestMemory(settings.decompressed_bytes_max)
         self.admin = AdminClient({**store.options, "bootstrap.servers": store.uri})
         self.admin.cluster_id()  # so that it has its store before threads ask for it

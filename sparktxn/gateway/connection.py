@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from sparktxn.errors import StoreError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
+from sparktxn.gateway.requestmemory import SMALL_BYTES, Loan
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.authentication import AUTHENTICATING_BYTES_MAX, AUTHENTICATING_S, Authentication
 from sparktxn.gateway.wire.wiremessages import (
@@ -28,6 +29,7 @@ _IN_FLIGHT_MAX: Final = 16
 """How many answers of a connection wait; Kafka's producers send at most 5 requests before the first is answered."""
 
 _BYTES_PER_S_MIN: Final = 1_000_000
+_READ_BYTES_MAX: Final = 1 << 18
 _TLS_HANDSHAKE: Final = 0x1603
 """How TLS begins. As the size of a request it would have 352 MiB."""
 
@@ -35,11 +37,12 @@ _TLS_HANDSHAKE: Final = 0x1603
 class _Begun(NamedTuple):
     """A request that has arrived at `began_s`, and what gives its answer: None if it wants none.
 
-    Its `size_bytes` are in memory until then.
+    Its `size_bytes` are in memory until then, and the `loan` says so.
     """
 
     request: Request
     size_bytes: int
+    loan: Loan
     began_s: float
     later: Coroutine[Any, Any, Answer | None]
 
@@ -72,6 +75,7 @@ class Connection:
             async with asyncio.timeout(AUTHENTICATING_S):
                 while self._authentication.is_pending and not (answering.done() or self._authentication.has_failed):
                     await self._receive(AUTHENTICATING_BYTES_MAX)
+                    await self._answers.join()
             while not (answering.done() or self._authentication.has_failed):
                 await self._receive(self._broker.settings.request_bytes_max)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -131,7 +135,7 @@ class Connection:
 
     def _drop(self, begun: _Begun) -> None:
         """Give back what a request has that is not answered; what it has begun goes on."""
-        self._broker.memory.release(begun.size_bytes)
+        begun.loan.end()
         begun.later.close()
 
     async def _receive(self, bytes_max: int) -> None:
@@ -140,25 +144,50 @@ class Connection:
             raise MalformedRequest("it begins TLS, and this gateway has no --tls-certificate")
         if not 0 < size_bytes <= bytes_max:
             raise MalformedRequest(f"a frame says that it has {size_bytes} bytes")
-        await self._broker.memory.acquire(size_bytes)
+        loan = self._broker.memory.loan(size_bytes)
         try:
-            # Its memory is others', too: it must not wait for a client that sends nothing more.
-            async with asyncio.timeout(self._broker.settings.request_s + size_bytes / _BYTES_PER_S_MIN):
-                frame = await self._reader.readexactly(size_bytes)
+            frame = await self._frame(size_bytes, loan)
             began_s = self._broker.log.clock.monotonic_s()
             bare = self._authentication.takes_bare_tokens
             request = bare_token(frame) if bare else decode_request(frame, highest_version)
+            self._broker.clients.note_request(self)
             later = await self._begun(request._replace(client_host=self._host))
             self._has_asked = True
         except BaseException:
-            self._broker.memory.release(size_bytes)
+            loan.end()
             raise
-        begun = _Begun(request, size_bytes, began_s, later)
+        if not self._authentication.is_pending:
+            self._broker.clients.note_known(self)
+        begun = _Begun(request, size_bytes, loan, began_s, later)
         try:
             await self._answers.put(begun)
         except BaseException:
             self._drop(begun)
             raise
+
+    async def _frame(self, size_bytes: int, loan: Loan) -> bytes:
+        """Return what follows a frame's size, in memory that is lent.
+
+        A large frame has its memory first, and all of it: frames that had a part of theirs would wait for each other.
+        A small one has it once it has come, so that one which never comes takes nothing from others. A client that is
+        not known yet has one frame at a time, and takes nothing for it either.
+        """
+        if size_bytes > SMALL_BYTES:
+            await loan.take(size_bytes)
+        parts: list[bytes] = []
+        come_bytes = 0
+        clock = asyncio.get_running_loop()
+        limit_s = clock.time() + self._broker.settings.request_s
+        while come_bytes < size_bytes:
+            async with asyncio.timeout_at(limit_s + come_bytes / _BYTES_PER_S_MIN):
+                part = await self._reader.read(min(size_bytes - come_bytes, _READ_BYTES_MAX))
+            if not part:
+                raise asyncio.IncompleteReadError(b"", size_bytes)
+            parts.append(part)
+            come_bytes += len(part)
+        if size_bytes <= SMALL_BYTES and not self._authentication.is_pending:
+            await loan.take(size_bytes)
+        return b"".join(parts)
 
     async def _begun(self, request: Request) -> Coroutine[Any, Any, Answer | None]:
         if self._authentication.is_pending and request.key != API_VERSIONS:
@@ -190,14 +219,15 @@ class Connection:
                 is_connected = False
                 self._writer.close()
             finally:
-                self._broker.memory.release(begun.size_bytes)
+                begun.loan.end()
             elapsed_s = self._broker.log.clock.monotonic_s() - begun.began_s
             self._broker.figures.note(request.key, elapsed_s, begun.size_bytes, len(frame))
-            if not frame:
-                continue
-            self._writer.write(frame)
-            # A client that has left takes no answer; what it has sent is carried out all the same.
-            is_connected = await self._is_taken(len(frame)) and is_connected
+            if frame:
+                self._writer.write(frame)
+                # A client that has left takes no answer; what it has sent is carried out all the same.
+                is_connected = await self._is_taken(len(frame)) and is_connected
+            self._broker.clients.note_answered(self, self._broker.log.clock.monotonic_s())
+            self._answers.task_done()
 
     async def _is_taken(self, size_bytes: int) -> bool:
         """Return whether the client takes its answers; one that has taken too little for too long is left."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import resource
 import signal
 import socket
 import sys
@@ -25,7 +26,7 @@ from sparktxn.process.clock import Deadline
 from sparktxn.process.listening import Endpoint, endpoint, listening
 from sparktxn.store import Store
 
-__all__ = ["serve", "serve_clients"]
+__all__ = ["serve", "serve_client", "serve_clients"]
 
 _DEFAULTS: Final = GatewaySettings()
 _COLLECTED_AT: Final = 200_000
@@ -41,6 +42,8 @@ _CLOSE_S: Final = 5.0
 """So long may the store take to answer what is under way then."""
 _HANDSHAKE_S: Final = 10.0
 _FRAME_READ_BYTES: Final = 1 << 16
+_OTHER_FILES: Final = 256
+"""What a gateway has open apart from its clients: files and sockets of the store, and of its pages."""
 
 
 def serve(
@@ -82,6 +85,7 @@ def serve(
         settings,
         advertised=_advertised(host, advertise),
         peers=tuple(endpoint("--peers", peer.strip()) for peer in (peers or "").split(",") if peer.strip()),
+        connections_max=_connections_max(settings.connections_max),
     )
     with ExitStack() as stack:
         listener = stack.enter_context(listening(host, port, "--listen"))
@@ -96,6 +100,22 @@ def serve(
 def _pages(http: str, allowed_hosts: Iterable[str]) -> tuple[Endpoint, AnsweredHosts]:
     where = endpoint("--http", http, host="127.0.0.1")
     return where, AnsweredHosts(where.host, allowed_hosts)
+
+
+def _connections_max(wanted: int) -> int:
+    """Let this process have as many files open as it may, and return how many clients it may have, at least one.
+
+    With more clients than that, a store of files could not be read either.
+    """
+    files = wanted + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= files:
+        return wanted
+    more = files if hard == resource.RLIM_INFINITY else min(hard, files)
+    with suppress(ValueError, OSError):  # the system has another limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+        soft = more
+    return max(1, min(wanted, soft - _OTHER_FILES))
 
 
 def _close(broker: Broker) -> None:
@@ -158,28 +178,47 @@ def _tune_interpreter() -> None:
     gc.set_threshold(_COLLECTED_AT, 20, 50)
 
 
+_Connections = dict[Connection, asyncio.Task[None]]
+
+
+def _leave(connections: _Connections, connection: Connection) -> None:
+    connection.abort()
+    connections[connection].cancel()
+
+
+async def serve_client(
+    broker: Broker,
+    access: Access,
+    connections: _Connections,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Serve a client if there is a place for it, or another one can be left for it. It is among `connections` then."""
+    task = asyncio.current_task()
+    assert task is not None
+    connection = Connection(broker, access, reader, writer)
+    is_admitted, left = broker.clients.admit(connection, broker.log.clock.monotonic_s())
+    if left is not None or not is_admitted:
+        broker.figures.note_refused("connection")
+    if left is not None:
+        _leave(connections, left)
+    if not is_admitted:
+        writer.close()
+        return
+    connections[connection] = task
+    try:
+        with suppress(asyncio.CancelledError):
+            await connection.serve()
+    finally:
+        broker.clients.remove(connection)
+        del connections[connection]
+
+
 async def serve_clients(broker: Broker, access: Access, listener: socket.socket, ending: asyncio.Event) -> None:
     """Serve the clients that come to `listener`, until `ending` is set; what they have sent by then is answered."""
-    connections: dict[asyncio.Task[None], Connection] = {}
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(connections) >= broker.settings.connections_max:
-            broker.figures.note_refused("connection")
-            writer.close()
-            return
-        broker.figures.connections += 1
-        connections[task] = Connection(broker, access, reader, writer)
-        try:
-            with suppress(asyncio.CancelledError):
-                await connections[task].serve()
-        finally:
-            del connections[task]
-            broker.figures.connections -= 1
-
+    connections: _Connections = {}
     server = await asyncio.start_server(
-        connected,
+        partial(serve_client, broker, access, connections),
         sock=listener,
         limit=_FRAME_READ_BYTES,
         ssl=access.tls,
@@ -190,15 +229,14 @@ async def serve_clients(broker: Broker, access: Access, listener: socket.socket,
     watching.cancel()
     server.close()
     await asyncio.sleep(_ARRIVAL_S)
-    for connection in connections.values():
+    for connection in connections:
         connection.drain()
     broker.log_end.end()
     if connections:
-        await asyncio.wait(connections, timeout=_DRAIN_S)
+        await asyncio.wait(connections.values(), timeout=_DRAIN_S)
     # The first time a connection receives no more, the second time it does not wait for its answers either.
     for _ in range(2):
-        for task, connection in list(connections.items()):
-            connection.abort()
-            task.cancel()
+        for connection in list(connections):
+            _leave(connections, connection)
         if connections:
-            await asyncio.wait(connections, timeout=_LEFT_S)
+            await asyncio.wait(connections.values(), timeout=_LEFT_S)

@@ -19,7 +19,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         creates_topics: whether a client that names a topic creates it, as a broker does.
         partition_count: how many partitions such a topic gets.
         request_bytes_max: the size of one request.
-        requests_bytes_max: the size of all requests that are in memory at a time; others wait on their connections.
+        requests_bytes_max: the size of all requests of known clients that are in memory at a time; others wait on
+            their connections. One that is larger than its part is alone in it.
         decompressed_bytes_max: the bytes of all batches that are decompressed at a time, until they are stored.
         stores_transactions: whether records of open transactions are stored at once, as at a broker, or are in memory
             until their commit.
@@ -28,6 +29,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         answer_s: how long a client may leave an answer unread, with a second more for each megabyte. A broker leaves
             a connection as long on which nothing moves (``connections.max.idle.ms``).
         connections_max: how many clients may be connected.
+        unknown_max: how many of them may be unknown: not logged in, or where no login is asked for, silent so far.
         workers: how many calls of the store are under way at a time.
         timeout_s: how long one call of the store may take.
         consumer_session_ms: how long a member of Kafka's newer protocol may be silent; others say it themselves.
@@ -48,6 +50,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     request_s: float = 30.0
     answer_s: float = 600.0
     connections_max: int = 10_000
+    unknown_max: int = 500
     workers: int = 64
     timeout_s: float = 30.0
     consumer_session_ms: int = 45_000

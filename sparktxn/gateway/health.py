@@ -116,6 +116,7 @@ class _Gateway(Collector):
         """Return all figures; of a store that does not answer none of its log."""
         broker = self._broker
         samples = broker.figures.samples()
+        samples["txnlog_gateway_connections"] = {(): len(broker.clients)}
         samples["txnlog_gateway_request_memory_bytes"] = {(): broker.memory.held_bytes}
         samples["txnlog_gateway_decompressed_memory_bytes"] = {(): broker.decompressed.held_bytes}
         samples["txnlog_gateway_open_transactions"] = {(): broker.transactions.open_count}

@@ -65,7 +65,6 @@ class GatewayFigures:
             "malformed": Counter(),
             "unread": Counter(),
         }
-        self.connections = 0
 
     def note(self, key: int, seconds: float, request_bytes: int, answer_bytes: int) -> None:
         """Note a request that was answered; `key` is Kafka's number of its kind."""
@@ -83,7 +82,7 @@ class GatewayFigures:
 
     def samples(self) -> Samples:
         """Return what was counted until now."""
-        found: Samples = {"txnlog_gateway_connections": {(): self.connections}}
+        found: Samples = {}
         found["txnlog_gateway_refused_total"] = {(reason,): count.value for reason, count in self._refused.items()}
         timed = "txnlog_gateway_request_seconds"
         with self._lock:

@@ -50,7 +50,7 @@ def with_connection(
 
 def test_a_request_that_never_comes_gives_its_memory_back(tmp_path: Path) -> None:
     async def work(broker: Broker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write((1000).to_bytes(4) + b"half of it")
+        writer.write((100_000).to_bytes(4) + b"half of it")
         while not broker.memory.held_bytes:
             await asyncio.sleep(0.01)
         assert await reader.read() == b"", "the connection has ended"
@@ -62,11 +62,12 @@ def test_a_request_that_never_comes_gives_its_memory_back(tmp_path: Path) -> Non
 def test_requests_wait_unread_until_there_is_memory_for_them(tmp_path: Path) -> None:
     async def work(broker: Broker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frame = bytes.fromhex("0012 0000 00000007 ffff")  # ApiVersions of version 0
-        await broker.memory.acquire(2000)
+        taken = broker.memory.loan(len(frame))
+        await taken.take(2000)
         writer.write(len(frame).to_bytes(4) + frame)
         await asyncio.sleep(0.2)
         assert broker.memory.held_bytes == 2000
-        broker.memory.release(2000)
+        taken.end()
         size_bytes = int.from_bytes(await reader.readexactly(4))
         assert (await reader.readexactly(size_bytes))[:4] == (7).to_bytes(4)
 
