@@ -21,6 +21,7 @@ __all__ = [
     "OBJECT_SIZE_MAX",
     "FolderStore",
     "ObjectInfo",
+    "ObjectReader",
     "ObjectStore",
     "PutOutcome",
     "check_time",
@@ -57,7 +58,20 @@ class ObjectInfo(NamedTuple):
     modified_ms: int
 
 
-class ObjectStore(Protocol):
+class ObjectReader(Protocol):
+    """Objects under one root, to be read whole. Both methods may raise StoreUnavailable."""
+
+    uri: str
+    """The root's address, with no secrets in it."""
+
+    def get(self, name: str) -> bytes | None:
+        """Return the object's bytes, or None if it does not exist; never part of them."""
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """Return `get` of each name, in parallel where that helps."""
+
+
+class ObjectStore(ObjectReader, Protocol):
     """Objects under one root. Every method may raise StoreUnavailable; names are relative to the root.
 
     No request begins once a deadline that governs the thread has passed (`check_time`), and a store that waits for
@@ -66,16 +80,8 @@ class ObjectStore(Protocol):
     Safe for use by several threads. Not usable in a forked child, never pickled: open it again from its URI.
     """
 
-    uri: str
-    """The root's address, with no secrets in it."""
     probe_is_cheap: bool
     """True if a `get` of an absent name costs far less than a failed put: a writer then looks before it puts."""
-
-    def get(self, name: str) -> bytes | None:
-        """Return the object's bytes, or None if it does not exist; never part of them."""
-
-    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """Return `get` of each name, in parallel where that helps."""
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
         """Return bytes `start` (inclusive) to `end` (exclusive, clipped) of the object; None if it does not exist."""

@@ -13,7 +13,7 @@ from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, rewritten_segments_of, segments_of
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn.process.clock import RandomIds
 from sparktxn.scan.plan import aborted_between, segments_between
 from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState, RewrittenRange
 from tests.unit.scan.log_builder import PartitionLog, memory_store
@@ -40,7 +40,7 @@ def merged(log: PartitionLog) -> None:
     """Read as a process does that merges runs."""
     partition = PartitionState(7, 0, log_end_offset=log.end)
     located = PartitionSegments(7, 0, tuple(log.sealed), tuple(log.segments), ())
-    seal(log.objects, SystemClock(), RandomIds(), log.folder, partition, located, (), log.entry, 2)
+    seal(log.objects, log.objects.put, RandomIds().token, log.folder, partition, located, (), log.entry, 2)
 
 
 def verified(log: PartitionLog) -> None:

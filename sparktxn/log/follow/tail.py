@@ -41,7 +41,10 @@ class Tail:
     """
 
     defers: ClassVar[bool] = True
-    """False for a replica that computes something from what each entry changes: it applies each one at once."""
+    """False for a replica that computes something from what each entry changes: it applies each one at once.
+
+    Records are not read by its views, so it holds none.
+    """
 
     def __init__(
         self, objects: ObjectStore, head: CheckpointHead | None, excluded: frozenset[str] = frozenset()
@@ -196,7 +199,8 @@ class Tail:
         self._advance_past(entry, size_bytes)
 
     def _advance_past(self, entry: LogEntry, size_bytes: int) -> None:
-        note_inline(self._objects, entry)
+        if self.defers:
+            note_inline(self._objects, entry)
         self.entry = entry.entry
         self.token = entry.token
         self.checksum = entry.checksum

@@ -271,12 +271,16 @@ class Checkpointer:
     def _write(self, captured: _Captured) -> tuple[CheckpointHead, dict[str, Sequence[StateRecord]]]:
         """Write parts, runs and head; return the head, and the changed parts as it has them."""
         located: dict[StateKey, PartitionSegments] = {}
+
+        def put(name: str, data: bytes) -> None:
+            put_until_stored(self._objects, name, data, self._clock)
+
         for segments, partition, producers, topic in captured.to_seal:
             folder = names.partition_folder(topic, segments.topic_id, segments.partition)
             located[segments.key] = seal(
                 self._objects,
-                self._clock,
-                self._ids,
+                put,
+                self._ids.token,
                 folder,
                 partition,
                 segments,
@@ -316,5 +320,5 @@ class Checkpointer:
             writer_features=captured.store.writer_features,
         )
         name = names.checkpoint_head(head.entry, checkpoint)
-        put_until_stored(self._objects, name, encode_head(head), self._clock)
+        put(name, encode_head(head))
         return head, written

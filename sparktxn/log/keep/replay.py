@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import ClassVar, Final, TypeGuard
 
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, TABLES_PREFIX, CheckpointHead, PartRef, digest, encode_part
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, TABLES_PREFIX, CheckpointHead, digest, encode_part
 from sparktxn.format.commands import Appends, Command, Rewrite
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
+from sparktxn.log.keep.ownruns import OwnRuns
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, current_segments, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.rules import files_named_by
@@ -39,6 +40,9 @@ from sparktxn.values.structs import (
 __all__ = ["NamedFile", "Replay"]
 
 _PARTS_PER_FETCH: Final = 64
+_SEGMENTS_MAX: Final = 1_024
+"""So many segments, or ended transactions, of a partition are single: each append copies them."""
+
 _EMPTY: Final = digest(encode_part([]))
 
 
@@ -57,16 +61,24 @@ class Replay(Tail):
     each with the entry that names it. `appends` are the checksums of append objects, and the entries that name them.
     `topics` are names by id, also of topics that have been deleted. `partitions` are those that entries have changed,
     deleted ones too.
+
+    It seals what many entries have added, in its own memory, or takes the runs of a checkpoint that it has found whole.
     """
 
     defers = False
+    seals: ClassVar[bool] = True
+    """False for a replay whose places of records must be those that entries alone give."""
 
     def __init__(self, objects: ObjectStore, head: CheckpointHead | None) -> None:
         super().__init__(objects, head)
+        self._runs = OwnRuns(objects)
+        # Parts as a checkpoint has them that was found whole: the object, and where this replay's part stood then.
+        self._equal: dict[str, tuple[str, int | None]] = {}
         self._digests: dict[str, tuple[int, str]] = {}
         # Its own: a manifest that another reader has read before may have been lost since.
         self._manifests = ManifestCache()
         self._readable: set[tuple[str, ManifestRef]] = set()
+        self._read_parts: set[str] = set()
         self.segments: dict[TopicIdPartition, dict[str, NamedFile]] = {}
         self.runs: dict[TopicIdPartition, dict[str, tuple[ManifestRef, int]]] = {}
         self.appends: dict[str, tuple[str, int]] = {}
@@ -76,7 +88,8 @@ class Replay(Tail):
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         commands = super()._commands(entry)
-        self.note_appends(entry)
+        if commands is not entry.commands:
+            self.note_appends(entry)
         for where, name, size_bytes, checksum in files_named_by(commands):
             self.segments.setdefault(where, {})[name] = NamedFile(entry.entry, size_bytes, checksum)
         for command in commands:
@@ -106,11 +119,28 @@ class Replay(Tail):
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Fold an entry in, and note the names of topics."""
         super().take(entry, changes, size_bytes)
-        self.topics.update((topic.topic_id, topic.name) for topic in changes.values() if isinstance(topic, TopicState))
-        self.partitions.update(key[1:] for key in changes if key[0] == "partition")  # type: ignore[misc]
+        for key, record in changes.items():
+            table = key[0]
+            if table == "partition":
+                self.partitions.add(key[1:])  # type: ignore[arg-type]
+            elif table == "segments" and self.seals and record is not None:
+                if _is_long(record):
+                    self._seal(record)
+            elif isinstance(record, TopicState):
+                self.topics[record.topic_id] = record.name
+
+    def _seal(self, located: PartitionSegments) -> None:
+        partition: PartitionState = self.parts.get(("partition", located.topic_id, located.partition))
+        sealed = self._runs.seal(self._folder(located), partition, located, self.entry)
+        self.parts.fold({sealed.key: sealed}, self.entry)
+
+    def _folder(self, located: PartitionSegments) -> str:
+        return names.partition_folder(self.topics[located.topic_id], located.topic_id, located.partition)
 
     def problem(self, head: CheckpointHead) -> str | None:
         """Return what is wrong with a checkpoint of the entry at which this replay stands; None if nothing is.
+
+        Of a checkpoint that is whole the replay takes the places of records: the next one has most runs in common.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -132,7 +162,15 @@ class Replay(Tail):
         Raises:
             DamagedObject: its manifest is missing, or not the one that the state names.
         """
-        return segments_of(self._objects, folder, [run], cache=self._manifests)[0]
+        return segments_of(self._runs, folder, [run], cache=self._manifests)[0]
+
+    def aborted(self, folder: str, run: ManifestRef) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of a sealed run; `folder` is the partition's.
+
+        Raises:
+            DamagedObject: its index is missing, or holds another number of them.
+        """
+        return aborted_of(self._runs, folder, [run])[0]
 
     def current_segments(self, folder: str, located: PartitionSegments, before: float = inf) -> list[SegmentRef]:
         """Return the segments of a partition's places that no rewrite has replaced, and those that rewrites have made.
@@ -142,7 +180,7 @@ class Replay(Tail):
         Raises:
             DamagedObject: a manifest is missing, or not the one that the state names.
         """
-        return current_segments(self._objects, folder, located, before=before, cache=self._manifests)
+        return current_segments(self._runs, folder, located, before=before, cache=self._manifests)
 
     def _check_run(self, folder: str, run: ManifestRef) -> None:
         """Read a run's objects, once: a store may have more segments than are kept decoded.
@@ -152,7 +190,7 @@ class Replay(Tail):
         """
         if (folder, run) not in self._readable:
             self.manifest(folder, run)
-            aborted_of(self._objects, folder, [run])
+            self.aborted(folder, run)
             self._readable.add((folder, run))
 
     def _digest(self, part: str) -> str:
@@ -166,43 +204,65 @@ class Replay(Tail):
         return known[1]
 
     def _unreadable(self, head: CheckpointHead) -> str | None:
-        """Read every part, and every sealed run that the checkpoint names."""
-        seen: set[TopicIdPartition] = set()
-        for part, records in _read(self._objects, head.parts):
-            if not part.startswith(SEGMENTS_PREFIX):
-                continue
-            for record in records:
-                if isinstance(record, PartitionSegments):
-                    seen.add((record.topic_id, record.partition))
-                    own: PartitionSegments | None = self.parts.get(record.key)
-                    rewritten = (own.rewritten, own.compacted) if own is not None else ((), None)
-                    same = _same_runs(record, own) if own is not None else 0
-                    places = self._places(record, same), self._places(own, same)
-                    if (record.rewritten, record.compacted) != rewritten or places[0][0] != places[1][0]:
-                        return f"partition {record.partition} of topic id {record.topic_id} has other segments"
-                    if places[0][1] != places[1][1]:
-                        return self._other_aborted(record, own, same)
-        known = {
-            (record.topic_id, record.partition)
-            for part in self.parts.names(SEGMENTS_PREFIX)
-            for record in self.parts.part(part).values()
-            if isinstance(record, PartitionSegments)
-        }
-        return None if known == seen else f"it has other partitions than a replay gives: {sorted(known ^ seen)[:5]}"
+        """Read every part, and every sealed run that the checkpoint names, unless that was done for an earlier one."""
+        lacks = [
+            key for part in self.parts.names(SEGMENTS_PREFIX) if part not in head.parts for key in self.parts.part(part)
+        ]
+        if lacks:
+            return _other_partitions(lacks)
+        adopted: list[PartitionSegments] = []
+        for part, records in self._unread(head):
+            self._read_parts.add(head.parts[part].name)
+            if part.startswith(SEGMENTS_PREFIX):
+                found = {record.key: record for record in records if isinstance(record, PartitionSegments)}
+                if others := found.keys() ^ self.parts.part(part).keys():
+                    return _other_partitions(others)
+                for record in found.values():
+                    if problem := self._places_problem(record):
+                        return problem
+                adopted += found.values()
+        self._adopt(adopted)
+        for part, ref in head.parts.items():
+            if part.startswith(SEGMENTS_PREFIX):
+                self._equal[part] = ref.name, self.parts.changed.get(part)
+        return None
 
-    def _places(
-        self, located: PartitionSegments | None, same: int
-    ) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
+    def _unread(self, head: CheckpointHead) -> Iterator[tuple[str, list[StateRecord]]]:
+        """Yield the parts of a head whose objects were not read before, or are to be compared with this replay."""
+        parts = [
+            part
+            for part, ref in sorted(head.parts.items())
+            if ref.name not in self._read_parts
+            or (part.startswith(SEGMENTS_PREFIX) and self._equal.get(part) != (ref.name, self.parts.changed.get(part)))
+        ]
+        for first in range(0, len(parts), _PARTS_PER_FETCH):
+            some = parts[first : first + _PARTS_PER_FETCH]
+            yield from zip(some, read_parts(self._objects, [head.parts[part] for part in some]), strict=True)
+
+    def _places_problem(self, record: PartitionSegments) -> str | None:
+        """Return how the places of a partition's records differ from this replay's; None if they do not."""
+        own: PartitionSegments = self.parts.get(record.key)
+        same = _same_runs(record, own)
+        segments, aborted = self._places(record, same)
+        own_segments, own_aborted = self._places(own, same)
+        if (record.rewritten, record.compacted) != (own.rewritten, own.compacted) or segments != own_segments:
+            return f"partition {record.partition} of topic id {record.topic_id} has other segments"
+        return None if aborted == own_aborted else self._other_aborted(record, own, same)
+
+    def _adopt(self, located: Iterable[PartitionSegments]) -> None:
+        """Take places of records that were found to be the same as this replay's, and forget its own runs of them."""
+        self.parts.fold({record.key: record for record in located}, self.entry)
+        for record in located:
+            self._runs.keep_named(record)
+
+    def _places(self, located: PartitionSegments, same: int) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
         """Return all segments, with the entries that committed them, and aborted ranges, from the log start on.
 
         Those of the first `same` runs are read, and left out. How they are sealed makes no difference. Segments that a
         rewrite has replaced are among them: no process asks the manifests of runs before it seals or merges them.
         """
-        if located is None:
-            return [], []
         partition: PartitionState = self.parts.get(("partition", located.topic_id, located.partition))
-        topic = self.topics[located.topic_id]
-        folder = names.partition_folder(topic, located.topic_id, located.partition)
+        folder = self._folder(located)
         segments: list[SegmentRef] = []
         aborted: list[AbortedTransaction] = []
         committed = list(located.committed)
@@ -211,7 +271,7 @@ class Replay(Tail):
             committed += run.committed_late
             if number >= same:
                 segments += self.manifest(folder, run)
-                aborted += aborted_of(self._objects, folder, [run])[0]
+                aborted += self.aborted(folder, run)
         start = partition.log_start_offset
         for rewritten in located.rewritten:
             # Named by the log: a checkpoint that names the same has the same segments, if its manifest can be read.
@@ -224,10 +284,10 @@ class Replay(Tail):
             [transaction for transaction in aborted if transaction.last_offset >= start],
         )
 
-    def _other_aborted(self, record: PartitionSegments, own: PartitionSegments | None, same: int) -> str:
+    def _other_aborted(self, record: PartitionSegments, own: PartitionSegments, same: int) -> str:
         """Say that aborted transactions differ, and which indexes hold them: these have no checksum of their own."""
-        folder = names.partition_folder(self.topics[record.topic_id], record.topic_id, record.partition)
-        runs = {run for located in (record, own) if located is not None for run in located.sealed[same:]}
+        folder = self._folder(record)
+        runs = {run for located in (record, own) for run in located.sealed[same:]}
         indexes = sorted(
             names.transaction_index(folder, run.folder, run.base_offset) for run in runs if run.aborted_count
         )
@@ -248,24 +308,30 @@ class Replay(Tail):
                     yield record
 
 
+def _other_partitions(keys: Iterable[StateKey]) -> str:
+    return f"it has other partitions than a replay gives: {[key[1:] for key in sorted(keys)[:5]]}"
+
+
+def _is_long(record: StateRecord) -> TypeGuard[PartitionSegments]:
+    """Return whether a record of a partition's places has many single segments, or ended transactions of these."""
+    assert isinstance(record, PartitionSegments)
+    longest = max(len(record.segments), len(record.committed), len(record.aborted))
+    return longest >= _SEGMENTS_MAX and bool(record.segments)
+
+
 def _same_runs(one: PartitionSegments, other: PartitionSegments) -> int:
     """Return how many of the first runs are the same in both, and say the same of the same segments.
 
-    None count as the same where a transaction that began within them was committed later: that says more of them.
+    Those count as different in which a transaction began that was committed later: that says more of them.
     """
     same = 0
     for mine, theirs in zip(one.sealed, other.sealed, strict=False):
         if mine != theirs:
             break
         same += 1
-    end = one.sealed[same - 1].end_offset if same else 0
     later = [each for located in (one, other) for each in located.committed]
     later += [each for located in (one, other) for run in located.sealed[same:] for each in run.committed_late]
-    return 0 if any(each.first_offset < end for each in later) else same
-
-
-def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str, Iterable[object]]]:
-    listed = sorted(parts)
-    for first in range(0, len(listed), _PARTS_PER_FETCH):
-        some = listed[first : first + _PARTS_PER_FETCH]
-        yield from zip(some, read_parts(objects, [parts[part] for part in some]), strict=True)
+    first = min((each.first_offset for each in later), default=inf)
+    while same and one.sealed[same - 1].end_offset > first:
+        same -= 1
+    return same

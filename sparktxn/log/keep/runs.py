@@ -18,7 +18,7 @@ from sparktxn.format.manifest import decode_manifest, manifest_rows
 from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.keep.fileparts import committed_from, joined, joined_rows
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.contract import ObjectReader
 from sparktxn.values.counted import counted
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
@@ -65,12 +65,12 @@ class ManifestCache:
                 _, oldest = self._manifests.popitem(last=False)
                 self._segment_count -= len(oldest)
 
-    def keep(self, objects: ObjectStore, folder: str, run: ManifestRef, segments: Sequence[SegmentRef]) -> None:
+    def keep(self, objects: ObjectReader, folder: str, run: ManifestRef, segments: Sequence[SegmentRef]) -> None:
         """Hold the segments of a run in a partition's folder, as if its manifest had been read."""
         self.add(_key(objects, folder, run, by_segment=True), tuple(segments))
 
 
-def _key(objects: ObjectStore, folder: str, run: ManifestRef, *, by_segment: bool) -> _Key:
+def _key(objects: ObjectReader, folder: str, run: ManifestRef, *, by_segment: bool) -> _Key:
     return objects.uri, names.manifest(folder, run.folder), run.checksum, by_segment
 
 
@@ -79,7 +79,7 @@ def _absent(name: str) -> StoreError:
 
 
 def segments_of(
-    objects: ObjectStore,
+    objects: ObjectReader,
     folder: str,
     runs: Sequence[ManifestRef],
     *,
@@ -127,7 +127,7 @@ def not_rewritten(segments: Iterable[SegmentRef], rewritten: Sequence[RewrittenR
 
 
 def rewritten_segments_of(
-    objects: ObjectStore,
+    objects: ObjectReader,
     folder: str,
     rewritten: Sequence[RewrittenRange],
     *,
@@ -161,7 +161,7 @@ def _is_whole(rewritten: RewrittenRange) -> bool:
 
 
 def current_segments(
-    objects: ObjectStore,
+    objects: ObjectReader,
     folder: str,
     located: PartitionSegments,
     *,
@@ -248,7 +248,7 @@ def _is_replaced(segment: SegmentRef, rewritten: RewrittenRange | None) -> bool:
 
 
 def aborted_of(
-    objects: ObjectStore, folder: str, runs: Sequence[ManifestRef], *, absent: _Absent = _absent
+    objects: ObjectReader, folder: str, runs: Sequence[ManifestRef], *, absent: _Absent = _absent
 ) -> list[tuple[AbortedTransaction, ...]]:
     """Return each run's aborted transactions, in the order of their ends; `folder` is the partition's.
 
@@ -261,7 +261,7 @@ def aborted_of(
     return [_index(run, *next(fetched)) if run.aborted_count else () for run in runs]
 
 
-def _fetched(objects: ObjectStore, object_names: Sequence[str], absent: _Absent) -> list[bytes]:
+def _fetched(objects: ObjectReader, object_names: Sequence[str], absent: _Absent) -> list[bytes]:
     if len(object_names) == 1:
         fetched = [objects.get(object_names[0])]
     else:

@@ -7,7 +7,7 @@ logarithm of the log's length. Validation never asks what is sealed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -17,9 +17,7 @@ from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.log.keep.runs import aborted_of, segments_of
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.process.clock import Clock, Ids
+from sparktxn.objectstore.contract import ObjectReader
 from sparktxn.state.transactions.committedentry import CommittedRanges
 from sparktxn.values.structs import (
     AbortedTransaction,
@@ -31,13 +29,16 @@ from sparktxn.values.structs import (
     SegmentRef,
 )
 
-__all__ = ["seal"]
+__all__ = ["Put", "seal"]
+
+Put = Callable[[str, bytes], object]
+"""Stores an object under a name that no other writer uses."""
 
 
 def seal(
-    objects: ObjectStore,
-    clock: Clock,
-    ids: Ids,
+    objects: ObjectReader,
+    put: Put,
+    token: Callable[[], str],
     folder: str,
     partition: PartitionState,
     located: PartitionSegments,
@@ -48,15 +49,14 @@ def seal(
     """Return the same records' places, with all single segments in a sealed run; the run's objects are written.
 
     `folder` is the partition's folder, `producers` are the partition's, and all are of the state after `entry`. As many
-    runs of one level as `runs_to_merge` become one of the next level.
+    runs of one level as `runs_to_merge` become one of the next level. `token` makes the folder of each run unique.
 
     Raises:
         StoreUnavailable: an object could not be written; what was written is garbage that no checkpoint names.
     """
     run = _write_run(
-        objects,
-        clock,
-        ids,
+        put,
+        token,
         folder,
         located.segments,
         located.aborted,
@@ -68,7 +68,7 @@ def seal(
     )
     sealed = (*located.sealed, run)
     while len(tail := _mergeable(sealed)) >= runs_to_merge:
-        sealed = (*sealed[: -len(tail)], _merge(objects, clock, ids, folder, tail, producers, entry))
+        sealed = (*sealed[: -len(tail)], _merge(objects, put, token, folder, tail, producers, entry))
     return replace(located, sealed=sealed, segments=(), aborted=(), committed=())
 
 
@@ -81,9 +81,9 @@ def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:
 
 
 def _merge(
-    objects: ObjectStore,
-    clock: Clock,
-    ids: Ids,
+    objects: ObjectReader,
+    put: Put,
+    token: Callable[[], str],
     folder: str,
     runs: Sequence[ManifestRef],
     producers: Sequence[ProducerState],
@@ -97,13 +97,12 @@ def _merge(
         segments += segments_of(objects, folder, [run])[0]
         aborted += aborted_of(objects, folder, [run])[0]
     end_offset, level = runs[-1].end_offset, runs[-1].level + 1
-    return _write_run(objects, clock, ids, folder, segments, aborted, late, end_offset, producers, entry, level=level)
+    return _write_run(put, token, folder, segments, aborted, late, end_offset, producers, entry, level=level)
 
 
 def _write_run(
-    objects: ObjectStore,
-    clock: Clock,
-    ids: Ids,
+    put: Put,
+    token: Callable[[], str],
     folder: str,
     segments: Sequence[SegmentRef],
     aborted: Sequence[AbortedTransaction],
@@ -115,15 +114,15 @@ def _write_run(
     level: int,
 ) -> ManifestRef:
     base_offset = segments[0].base_offset
-    run_folder = names.sealed_folder(base_offset, entry, ids.token())
+    run_folder = names.sealed_folder(base_offset, entry, token())
     segments = CommittedRanges(committed).noted(segments)
     data = encode_manifest(segments)
     if aborted:
         index = names.transaction_index(folder, run_folder, base_offset)
-        put_until_stored(objects, index, encode_transaction_index(aborted), clock)
+        put(index, encode_transaction_index(aborted))
     snapshot = encode_snapshot([snapshot_entry(producer) for producer in producers])
-    put_until_stored(objects, names.snapshot(folder, run_folder, end_offset), snapshot, clock)
-    put_until_stored(objects, names.manifest(folder, run_folder), data, clock)
+    put(names.snapshot(folder, run_folder, end_offset), snapshot)
+    put(names.manifest(folder, run_folder), data)
     return ManifestRef(
         folder=run_folder,
         base_offset=base_offset,

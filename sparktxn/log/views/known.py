@@ -169,6 +169,10 @@ class KnownState:
         """Return a member of a group."""
         return self._record(MemberState, ("member", group_id, member_id))
 
+    def members(self) -> list[MemberState]:
+        """Return the members of all groups."""
+        return self._records_with_prefix(MemberState, "groups/")
+
     def group_members(self, group_id: str) -> list[MemberState]:
         """Return the members of a group, by member id."""
         found = self._records_in(MemberState, [_group_part(group_id)])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import islice
 from operator import attrgetter
+from typing import Final
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
@@ -14,6 +16,8 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, SegmentRef
 
 __all__ = ["check_index_ends", "check_index_segments", "read_index"]
+
+_base_offset: Final = attrgetter("base_offset")
 
 
 def read_index(objects: ObjectStore, folder: str, run: ManifestRef) -> Sequence[AbortedTransaction]:
@@ -28,7 +32,6 @@ def read_index(objects: ObjectStore, folder: str, run: ManifestRef) -> Sequence[
 
 def check_index_ends(
     found: Sequence[AbortedTransaction],
-    objects: ObjectStore,
     folder: str,
     run: ManifestRef,
     replay: Replay,
@@ -46,7 +49,7 @@ def check_index_ends(
     # Another process may have sealed the records after the abort, and this one before it: that run ends at the abort.
     first = min(transaction.last_offset for transaction in found)
     others = [other for other in replayed.sealed if other.end_offset > first]
-    known = {*replayed.aborted, *(one for some in aborted_of(objects, folder, others) for one in some)}
+    known = {*replayed.aborted, *(one for other in others for one in replay.aborted(folder, other))}
     for transaction in found:
         if transaction.last_offset >= partition.log_start_offset and transaction not in known:
             name = names.transaction_index(folder, run.folder, run.base_offset)
@@ -65,28 +68,44 @@ def check_index_segments(
     Raises:
         DamagedObject: a transaction does not begin with a segment of its producer, or ends within segments.
     """
+    start = min(transaction.first_offset for transaction in found)
+    meeting = [each for each in located.sealed if start < each.end_offset and each.base_offset < run.end_offset]
     try:
-        segments = [segment for each in located.sealed for segment in replay.manifest(folder, each)]
+        segments = [segment for each in meeting for segment in replay.manifest(folder, each)]
     except DamagedObject:
         return  # noted where it was read first
-    segments += located.segments
+    by_producer: dict[int, list[SegmentRef]] = {}
+    for segment in segments:
+        by_producer.setdefault(segment.producer_id, []).append(segment)
     name = names.transaction_index(folder, run.folder, run.base_offset)
     for transaction in found:
         is_known = segments and transaction.first_offset >= segments[0].base_offset
-        if is_known and (problem := _aborted_problem(transaction, segments)):
+        own = by_producer.get(transaction.producer_id, [])
+        problem = _aborted_problem(transaction, segments, own) if is_known else None
+        if transaction.last_offset >= run.end_offset:
+            problem = f"its run ends at {run.end_offset}"
+        if problem:
             raise DamagedObject(name, f"it holds {transaction}: {problem}")
 
 
-def _aborted_problem(transaction: AbortedTransaction, segments: Sequence[SegmentRef]) -> str | None:
-    """Return how an aborted transaction contradicts the segments of its partition, which are in offset order."""
-    first = bisect_left(segments, transaction.first_offset, key=attrgetter("base_offset"))
-    own = segments[first] if first < len(segments) else None
-    if own is None or (own.base_offset, own.producer_id) != (transaction.first_offset, transaction.producer_id):
+def _aborted_problem(
+    transaction: AbortedTransaction, segments: Sequence[SegmentRef], own: Sequence[SegmentRef]
+) -> str | None:
+    """Return how an aborted transaction contradicts the segments of its partition, and those of its producer.
+
+    Both are in offset order, up to the end of the run in which it was sealed.
+    """
+    first = bisect_left(own, transaction.first_offset, key=_base_offset)
+    if first == len(own) or own[first].base_offset != transaction.first_offset:
         return "no segment of that producer begins there"
-    for segment in segments[first:]:
+    number = own[first].transaction
+    after = bisect_right(segments, transaction.last_offset, key=_base_offset)
+    if segments[after - 1].end_offset > transaction.last_offset:
+        return "a segment is where it ends"
+    for segment in islice(own, first, None):
         is_inside = segment.base_offset <= transaction.last_offset
-        if is_inside and segment.end_offset > transaction.last_offset:
-            return "a segment is where it ends"
-        if segment.producer_id == own.producer_id and is_inside != (segment.transaction == own.transaction):
-            return f"it does not end with the producer's transaction {own.transaction}"
+        if is_inside != (segment.transaction == number):
+            return f"it does not end with the producer's transaction {number}"
+        if not is_inside:
+            break
     return None

@@ -188,6 +188,12 @@ def _write(store: Store, wanted: _Wanted, data: bytes) -> None:
         raise StoreUnavailable(f"object {wanted.name!r} was written and holds other bytes: call again")
 
 
+class _UnsealedReplay(Replay):
+    """A replay that has segments one by one where no checkpoint has sealed them: it makes parts byte by byte."""
+
+    seals = False
+
+
 class _Repair:
     """Read all checkpoints once, and make what is damaged by one replay."""
 
@@ -208,7 +214,7 @@ class _Repair:
         if base is None and self._horizon > 1:
             return []
         try:
-            replay = Replay(self._objects, base)
+            replay = _UnsealedReplay(self._objects, base)
             self._topics.update(replay.topics)
             for head in heads:
                 self._check_head(head)

@@ -342,7 +342,7 @@ class _Verification:
             self._read.add(run.folder)
             self._attempt(partial(replay.manifest, folder, run), RESTORE)
             if aborted := self._attempt(partial(read_index, self._objects, folder, run), RESTORE):
-                self._attempt(partial(check_index_ends, aborted, self._objects, folder, run, replay, located), RESTORE)
+                self._attempt(partial(check_index_ends, aborted, folder, run, replay, located), RESTORE)
                 self._attempt(partial(check_index_segments, aborted, folder, run, replay, located), RESTORE)
             self._attempt(partial(_read_snapshot, self._objects, folder, run), _FOR_KAFKAS_TOOLS)
 

@@ -138,11 +138,9 @@ class _Reading:
     def _read_runs(self, located: PartitionSegments) -> None:
         topic = self._replay.topics[located.topic_id]
         folder = names.partition_folder(topic, located.topic_id, located.partition)
-        for run in located.sealed:
+        for run in (*located.sealed, *(each.run for each in located.rewritten)):
             name = names.manifest(folder, run.folder)
             if name not in self._read:
                 self._replay.manifest(folder, run)
                 aborted_of(self._objects, folder, [run])
                 self._read.add(name)
-        for each in located.rewritten:
-            self._replay.manifest(folder, each.run)

@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import Struct, field
 
 from sparktxn.format import names
-from sparktxn.log.keep.replay import Replay
 from sparktxn.maintenance.keptobjects import Marks, is_young
 from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
 from sparktxn.state.requests import REQUEST_WINDOW
@@ -74,8 +73,9 @@ def find_garbage(
     listed, and is not garbage, is taken out of `marks.needed`.
     """
     garbage = Garbage()
-    entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
-    garbage.entries = [name for name in entries if names.parse_entry(name) not in marks.entries]
+    if horizon > 1:
+        entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
+        garbage.entries = [name for name in entries if names.parse_entry(name) not in marks.entries]
     for info in checkpoints:
         head = names.parse_checkpoint_head(info.name)
         part = names.parse_checkpoint_part(info.name)
@@ -106,20 +106,17 @@ def find_garbage(
     return garbage
 
 
-def silent_signs(objects: ObjectStore, replay: Replay, before_ms: int) -> Iterator[ObjectInfo]:
-    """Yield the signs of life of members that the state does not name, written before `before_ms`.
+def silent_signs(
+    objects: ObjectStore, members: Callable[[], Iterable[MemberState]], before_ms: int
+) -> Iterator[ObjectInfo]:
+    """Yield the signs of life, written before `before_ms`, of none of the state's members, which `members` returns.
 
     A younger one may be of a member that has joined since. It decides nothing either way: its owner writes it again.
     """
     listed = [info for info in objects.list(names.GROUPS) if names.is_member_sign(info.name)]
     if not listed:
         return
-    known = {
-        names.member_sign(record.group_id, record.member_id)
-        for part in replay.parts.names("groups/")
-        for record in replay.parts.part(part).values()
-        if isinstance(record, MemberState)
-    }
+    known = {names.member_sign(member.group_id, member.member_id) for member in members()}
     yield from (info for info in listed if info.name not in known and info.modified_ms < before_ms)
 
 

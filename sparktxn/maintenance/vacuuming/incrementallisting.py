@@ -30,7 +30,7 @@ from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
-__all__ = ["Placed", "list_placed", "read_hint", "write_hint"]
+__all__ = ["Placed", "list_aged", "list_placed", "read_hint", "write_hint"]
 
 _SHOWN_EVERY_MS: Final = 86_400_000
 _NAMES_PER_REQUEST: Final = 1_000
@@ -93,6 +93,33 @@ def list_placed(
             # Another vacuum to the same horizon deletes what the old checkpoint names.
             log_event("vacuum_lists_everything", reason=damaged)
     return Placed(objects.list(names.TOPICS), None, next_knows)
+
+
+def list_aged(objects: ObjectStore, hint: VacuumHint | None, folders: frozenset[str]) -> Placed:
+    """Return the objects that may have come of age since an earlier vacuum to the same horizon, which has left `hint`.
+
+    `folders` are those of the partitions that exist. Without a hint all objects are returned.
+    """
+    if hint is None:
+        return Placed(objects.list(names.TOPICS), None, folders)
+    searched = sorted({*folders, *hint.folders})
+    if hint.objects > _NAMES_PER_REQUEST * len(searched):
+        floor = hint.segment_floor
+        found = (info for folder in searched for info in objects.list(folder, names.segments_born_from(folder, floor)))
+        return Placed(found, hint, folders)
+    listed = objects.list(names.TOPICS)
+    return Placed(
+        (info for info in listed if _is_from(info.name, hint.segment_floor)),
+        replace(hint, objects=len(listed)),
+        folders,
+    )
+
+
+def _is_from(name: str, floor: int) -> bool:
+    """Return whether an object is none of the segments that were born below `floor`."""
+    parsed = names.parse_partition_object(name)
+    born = None if parsed is None else names.parse_segment_born(parsed[2])
+    return born is None or born >= floor
 
 
 def write_hint(

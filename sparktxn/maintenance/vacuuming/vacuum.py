@@ -5,6 +5,9 @@ with a replay of the log. (2) An entry raises the horizon and the segment floor;
 (3) The horizon's marker is durable. (4) Only now is marked what to keep, from a state that contains that entry. (5)
 Only then is anything deleted: what is unmarked, and was named below the horizon, or born below the floor.
 
+While no checkpoint has come of age the horizon stays, and so does all that was kept for it. Then only files are judged
+that are older than the segment floor now, and no entry has named.
+
 Before step 5 the horizon is read again. If another vacuum has gone further, parts that it has deleted were not marked
 from, so nothing is deleted here: it is overtaken. If none has, every usable checkpoint from the horizon on must be
 readable from what is kept, or nothing is deleted either.
@@ -14,7 +17,7 @@ It may die between any two steps, and go on in any process; several may run at o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
@@ -32,11 +35,12 @@ from sparktxn.log.follow.confirm import Passed, Premise, attempt, read_horizon, 
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.maintenance.keptobjects import Head, heads_in, mark, open_heads, read_heads
+from sparktxn.maintenance.keptobjects import Head, Marks, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.maintenance.tableobjects import left_by_others, needed_entries, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
-from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint
+from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_aged, list_placed, read_hint, write_hint
+from sparktxn.maintenance.vacuuming.namedsince import named_since
 from sparktxn.maintenance.vacuuming.vacuumlimits import (
     FLOOR_PER_TIMEOUT,
     VacuumLimit,
@@ -50,7 +54,7 @@ from sparktxn.store import Store
 from sparktxn.store.joining import members_name
 from sparktxn.values import arguments
 from sparktxn.values.counted import counted
-from sparktxn.values.structs import StoreState, TableState, TransactionState
+from sparktxn.values.structs import MemberState, StoreState, TableState, TransactionState
 
 __all__ = ["VacuumReport", "changes_nothing", "vacuum"]
 
@@ -199,14 +203,21 @@ class _Round:
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
-        replay, horizon = self._verified(heads, now_ms, inf if needed is None else needed)
+        candidates = self._candidates(heads, now_ms, inf if needed is None else needed)
         floor = self._floor(state, heads, now_ms, transactions)
-        if not self._dry_run:
-            # An entry that was won by a vacuum which has died, or has not written its marker yet, stays in force.
-            self._win(max(horizon, state.horizon), floor)
-            self._write_marker(horizon)
-        self._horizon = horizon
-        garbage, placed = self._garbage(replay, horizon, floor, now_ms, tables)
+        if not candidates and self._is_judged():
+            horizon = self._horizon
+            if not self._dry_run:
+                self._win(max(horizon, state.horizon), floor)
+            garbage, placed = self._aged(floor, now_ms, tables)
+        else:
+            replay, horizon = self._verified(heads, candidates)
+            if not self._dry_run:
+                # An entry that was won by a vacuum which has died, or has not written its marker yet, stays in force.
+                self._win(max(horizon, state.horizon), floor)
+                self._write_marker(horizon)
+            self._horizon = horizon
+            garbage, placed = self._garbage(replay, horizon, floor, now_ms, tables)
         for past in (info for table in tables for info in past_metadata(self._objects, table)):
             garbage.table_metadata.append(past.name)
             garbage.size_bytes += past.size_bytes
@@ -238,20 +249,30 @@ class _Round:
             limits=(*limits, *transaction_limits(transactions, halves)),
         )
 
-    def _verified(self, heads: Sequence[Head], now_ms: int, needed: float) -> tuple[Replay, int]:
+    def _is_judged(self) -> bool:
+        """Return whether an earlier vacuum has judged all that is below the present horizon, or was born below it."""
+        return self._horizon == 1 or (self._hint is not None and self._hint.segment_floor >= self._horizon)
+
+    def _candidates(self, heads: Sequence[Head], now_ms: int, needed: float) -> list[int]:
+        """Return the entries above the present horizon that are old enough to be the next, oldest first.
+
+        Versions of tables need the entry `needed`.
+        """
+        old_ms = now_ms - self._settings.retention_ms
+        return sorted(
+            {head.entry for head in heads if self._horizon < head.entry <= needed and head.modified_ms <= old_ms}
+        )
+
+    def _verified(self, heads: Sequence[Head], candidates: Sequence[int]) -> tuple[Replay, int]:
         """Return a replay at the newest checkpoint that it has verified, and the horizon to propose.
 
-        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones. Nor is
-        it above `needed`, the entry that versions of tables need. The present horizon is that of the greatest marker.
-        An entry may have raised it to a checkpoint that is no longer usable. Another vacuum's marker, which does not
-        know that checkpoint, was then written later.
+        The horizon is a verified checkpoint's entry, one of `candidates`, and not above the older of the two newest
+        ones. The present horizon is that of the greatest marker. An entry may have raised it to a checkpoint that is no
+        longer usable. Another vacuum's marker, which does not know that checkpoint, was then written later.
         """
         present = self._horizon
-        old_ms = now_ms - self._settings.retention_ms
-        above = [head for head in heads if present < head.entry <= needed]
-        candidates = sorted({head.entry for head in above if head.modified_ms <= old_ms})
         newest = sorted({head.entry for head in heads if head.entry > present})[-_NEWEST:]
-        wanted = sorted({*candidates[-_CANDIDATES:], *newest})
+        wanted = sorted({*candidates[-_CANDIDATES:], *newest}) if candidates else []
         self._base_head = self._base(heads)
         replay = Replay(self._objects, self._base_head)
         verified = [present]
@@ -332,6 +353,44 @@ class _Round:
         kept = [head.checkpoint for head in usable if head.base < horizon]
         write_horizon(self._objects, self._log.clock, horizon, kept)
 
+    def _aged(self, floor: int, now_ms: int, tables: Sequence[TableState]) -> tuple[Garbage, Placed]:
+        """Return what may be deleted while the horizon stays, and what was judged.
+
+        What an earlier vacuum has kept for the horizon is kept. A state younger than the floor's entry says what is
+        named: no later entry names a file that was born below it.
+        """
+        entry = self._log.refresh()
+        with self._log.known() as known:
+            state, topics = known.store_state(), known.topics()
+        if not self._dry_run and state.segment_floor < floor:
+            raise AssertionError(f"entry {entry} does not hold the vacuum that was won")
+        folders = frozenset(
+            names.partition_folder(topic.name, topic.topic_id, number)
+            for topic in topics
+            for number in range(topic.partition_count)
+            if not topic.is_internal
+        )
+        placed = list_aged(self._objects, self._hint, folders)
+        infos = list(placed.objects)
+        marks = Marks(segments=named_since(self._objects, infos, entry))
+        before_ms = now_ms - self._settings.temporary_age_ms
+        is_left = left_by_others(tables, now_ms - self._settings.segment_age_ms)
+        # With the horizon of a new store nothing is below it.
+        garbage = find_garbage(self._objects, (), marks, infos, 1, floor, entry, before_ms, is_left)
+
+        def members() -> Iterable[MemberState]:
+            with self._log.known() as known:
+                return known.members()
+
+        self._add_signs(garbage, members, before_ms)
+        self._check_not_overtaken()
+        return garbage, placed
+
+    def _add_signs(self, garbage: Garbage, members: Callable[[], Iterable[MemberState]], before_ms: int) -> None:
+        for sign in silent_signs(self._objects, members, before_ms):
+            garbage.other.append(sign.name)
+            garbage.size_bytes += sign.size_bytes
+
     def _garbage(
         self, replay: Replay, horizon: int, floor: int, now_ms: int, tables: Sequence[TableState]
     ) -> tuple[Garbage, Placed]:
@@ -353,9 +412,7 @@ class _Round:
         garbage = find_garbage(
             self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms, is_left
         )
-        for sign in silent_signs(self._objects, replay, before_ms):
-            garbage.other.append(sign.name)
-            garbage.size_bytes += sign.size_bytes
+        self._add_signs(garbage, lambda: _members(replay), before_ms)
         self._check_not_overtaken()
         for name, entry in marks.needed.items():
             raise DamagedObject(
@@ -365,6 +422,12 @@ class _Round:
                 "like it: nothing was deleted; restore them from a copy of the store",
             )
         return garbage, placed
+
+
+def _members(replay: Replay) -> Iterable[MemberState]:
+    """Return the members of all groups at a replay's entry."""
+    for part in replay.parts.names("groups/"):
+        yield from (record for record in replay.parts.part(part).values() if isinstance(record, MemberState))
 
 
 def _history_ms(settings: Mapping[str, str] | None) -> int:

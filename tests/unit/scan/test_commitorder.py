@@ -19,7 +19,7 @@ from sparktxn.scan.microbatchcut import CommitCut
 from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import SeededIds
 from sparktxn.values.structs import (
     NO_TRANSACTION,
     CommittedTransaction,
@@ -127,7 +127,7 @@ def test_a_hung_transaction_holds_back_no_other_and_an_aborted_one_is_never_read
 
 def sealed_partition(objects: CountingStore) -> tuple[PartitionView, list[ManifestRef]]:
     """Three runs. Producer 1's transaction has segments in the first two of them and was committed in the third."""
-    clock, ids = ManualClock(), SeededIds(1)
+    ids = SeededIds(1)
     folder = "topics/t-1/kafka_partition=0/"
     steps = [
         ([segment(0, 1, 1, producer=1), segment(1, 1, 2)], [], 2),
@@ -139,7 +139,7 @@ def sealed_partition(objects: CountingStore) -> tuple[PartitionView, list[Manife
         added = tuple(CommittedTransaction(*one) for one in committed)
         located = PartitionSegments(1, 0, located.sealed, tuple(segments), (), (*located.committed, *added))
         state = PartitionState(1, 0, 0, end)
-        located = seal(objects, clock, ids, folder, state, located, (), 9, runs_to_merge=9)
+        located = seal(objects, objects.put, ids.token, folder, state, located, (), 9, runs_to_merge=9)
     view = PartitionView(TOPIC, 0, 99, 0, 7, 7, located.sealed, (), (), None, located.committed)
     return view, list(located.sealed)
 
@@ -166,17 +166,17 @@ def test_only_runs_are_read_that_may_hold_what_was_committed_between(
 
 def test_merging_runs_keeps_the_entries_and_what_began_before_the_merged_run() -> None:
     objects = CountingStore()
-    clock, ids = ManualClock(), SeededIds(2)
+    ids = SeededIds(2)
     folder = "topics/t-1/kafka_partition=0/"
     located = PartitionSegments(1, 0)
     first = PartitionSegments(1, 0, (), (segment(0, 1, 1, producer=1),))
-    located = seal(objects, clock, ids, folder, PartitionState(1, 0, 0, 1), first, (), 9, runs_to_merge=9)
+    located = seal(objects, objects.put, ids.token, folder, PartitionState(1, 0, 0, 1), first, (), 9, runs_to_merge=9)
     located = PartitionSegments(1, 0, located.sealed, (segment(1, 1, 2, producer=2),))
-    located = seal(objects, clock, ids, folder, PartitionState(1, 0, 0, 2), located, (), 9, runs_to_merge=9)
+    located = seal(objects, objects.put, ids.token, folder, PartitionState(1, 0, 0, 2), located, (), 9, runs_to_merge=9)
     # Both end here: the merged run of the last two holds all of producer 2's transaction, and not all of producer 1's.
     ended = (CommittedTransaction(2, 1, 3, 4), CommittedTransaction(1, 0, 4, 5))
     located = PartitionSegments(1, 0, located.sealed[1:], (segment(2, 1, 3),), (), ended)
-    located = seal(objects, clock, ids, folder, PartitionState(1, 0, 0, 5), located, (), 9, runs_to_merge=2)
+    located = seal(objects, objects.put, ids.token, folder, PartitionState(1, 0, 0, 5), located, (), 9, runs_to_merge=2)
     (merged,) = located.sealed
     assert merged.committed_late == (CommittedTransaction(1, 0, 4, 5),)
     assert merged.committed_entry_max == 4
