@@ -7,12 +7,14 @@ from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
+from sparktxn.errors import KafkaException
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.log.log import Log
 from sparktxn.process.clock import Clock, SystemClock, in_time
 from sparktxn.process.fork import ForkGuard
+from sparktxn.process.frames import without_frames
 from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.notebooks import html_table
@@ -131,6 +133,8 @@ class AnsweringClient(WithoutCredentials):
         future: Future[Result] = Future()
         try:
             future.set_result(call())
+        except KafkaException as error:
+            future.set_exception(without_frames(error))
         except Exception as error:  # noqa: BLE001 - the future carries it to whoever asks
             future.set_exception(error)
         return future

@@ -23,6 +23,7 @@ from sparktxn.log.log import Log
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, time_left_s
 from sparktxn.process.events import log_event
+from sparktxn.process.frames import without_frames
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
@@ -104,7 +105,7 @@ class _Waiting(NamedTuple):
     def fail(self, error: KafkaException) -> None:
         """End it with an error, unless it has ended."""
         if not self.outcome.done():
-            self.outcome.set_exception(error)
+            self.outcome.set_exception(without_frames(error))
 
 
 class AppendRounds:

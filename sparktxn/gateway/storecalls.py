@@ -32,7 +32,11 @@ class StoreCalls:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[R] = loop.create_future()
         self._threads.submit(work).add_done_callback(partial(_hand_over, loop, outcome))
-        return await outcome
+        try:
+            return await outcome
+        finally:
+            # An error has this frame: they would keep each other, and the request, until garbage is collected.
+            del outcome, work
 
     def close(self, timeout_s: float | None) -> None:
         """End the threads, once their calls have returned."""

@@ -264,6 +264,7 @@ class ThreadBackground:
             with self._changed:
                 self._running.remove(threading.current_thread())
                 self._ended.notify_all()
+            del future, work  # as in `_run`, whose frame knows this one
 
 
 def _run(future: Future[Any], work: Callable[[], Any]) -> None:
@@ -273,6 +274,7 @@ def _run(future: Future[Any], work: Callable[[], Any]) -> None:
         result = work()
     except BaseException as error:  # noqa: BLE001 - the future carries it to its owner
         future.set_exception(error)
+        del future, work  # an error has the frames that it came through: it would keep itself, and what the work had
     else:
         future.set_result(result)
 

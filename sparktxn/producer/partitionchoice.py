@@ -35,14 +35,14 @@ class PartitionChoice:
 
     def prepare(self, topic: TopicBuffer) -> None:
         """Choose the partition that takes the topic's first records without a key."""
-        topic.sticky = self._first % topic.partition_count
+        topic.shared.sticky = self._first % topic.partition_count
 
     def partition(self, topic: TopicBuffer, key: bytes | None) -> int:
         """Return the partition of a record with this key."""
-        return self._choose(key, topic.partition_count, lambda _: topic.sticky)
+        return self._choose(key, topic.partition_count, lambda _: topic.shared.sticky)
 
     def column(self, topic: TopicBuffer, keys: pa.Array) -> pa.Array:
         """Return the partitions of rows with these keys."""
         if keys.null_count == len(keys) or topic.partition_count == 1:
             return pa.repeat(pa.scalar(self.partition(topic, None), pa.int32()), len(keys))
-        return partitions_of_keys(self._name, keys, topic.partition_count, lambda _: topic.sticky)
+        return partitions_of_keys(self._name, keys, topic.partition_count, lambda _: topic.shared.sticky)

@@ -301,14 +301,25 @@ def _behind_each_other(kept: Sequence[_Kept], segments: Sequence[SegmentRef]) ->
     return [each._replace(first_row=each.first_row + first_rows[each.segment]) for each in kept]
 
 
+class _Constant:
+    """Makes a column of the same value in every row; the longest array so far serves the shorter ones as a slice."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value = value
+        self._array: pa.Array | None = None
+
+    def __call__(self, segment: SegmentRef, start: int, end: int) -> pa.Array:
+        if self._array is None or len(self._array) < end - start:
+            self._array = pa.repeat(self._value, end - start)
+        return self._array.slice(0, end - start)
+
+
 class _Assembly:
     """Puts a task's output columns together from stored columns and from what the task says."""
 
     def __init__(self, task: ReadTask) -> None:
         self._task = task
         self.offsets = task.start_offset, task.end_offset
-        self._constants: dict[str, pa.Array] = {}
-        self._constant_makers: set[Callable[[SegmentRef, int, int], pa.Array]] = set()
         self.schema = output_schema(task.schema, task.columns)
         self.stored_schema = stored_schema(task.schema)
         self.offset_column = offset_column(self.stored_schema)
@@ -323,12 +334,12 @@ class _Assembly:
         """Return what makes each column that segments do not store, from a segment, a start and an end offset."""
         task = self._task
         made: dict[str, Callable[[SegmentRef, int, int], pa.Array]] = {
-            reserved_name(TOPIC, task.schema): self._constant(TOPIC, scalar_of(task.topic, pa.string())),
-            reserved_name(PARTITION, task.schema): self._constant(PARTITION, scalar_of(task.partition, pa.int32())),
+            reserved_name(TOPIC, task.schema): _Constant(scalar_of(task.topic, pa.string())),
+            reserved_name(PARTITION, task.schema): _Constant(scalar_of(task.partition, pa.int32())),
             reserved_name(OFFSET, task.schema): _offsets,
         }
         if task.schema is None:
-            made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, scalar_of(task.timestamp_type, pa.int32()))
+            made[TIMESTAMP_TYPE] = _Constant(scalar_of(task.timestamp_type, pa.int32()))
         if task.timestamp_type == LOG_APPEND_TIME:
             made[reserved_name(TIMESTAMP, task.schema)] = _entry_timestamps
         return made | self._transaction_columns()
@@ -350,18 +361,6 @@ class _Assembly:
             column = reserved_name(name, task.schema)
             made[column] = _of_segment(value, known.field(column).type)
         return made
-
-    def _constant(self, name: str, value: pa.Scalar) -> Callable[[SegmentRef, int, int], pa.Array]:
-        """Return the same value in every row; the longest array so far serves the shorter ones as a slice."""
-
-        def make(segment: SegmentRef, start: int, end: int) -> pa.Array:
-            array = self._constants.get(name)
-            if array is None or len(array) < end - start:
-                array = self._constants[name] = pa.repeat(value, end - start)
-            return array.slice(0, end - start)
-
-        self._constant_makers.add(make)
-        return make
 
     def batches(
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int = 0
@@ -392,7 +391,7 @@ class _Assembly:
         for name, make in self._made.items():
             if make is _offsets:
                 columns[name] = _joined_offsets(kept, ends)
-            elif make in self._constant_makers:
+            elif isinstance(make, _Constant):
                 columns[name] = make(kept[0].segment, 0, rows_count)
             else:
                 each = pa.concat_arrays([make(one.segment, 0, 1) for one in kept])

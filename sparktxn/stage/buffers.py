@@ -29,6 +29,21 @@ _ROOM_WAIT_S: Final = 1.0
 """How long produce() waits for an upload under way before it says that the queue is full."""
 
 
+class BufferedTopic:
+    """What the buffers of a topic's partitions know of it. They do not know each other: so records are in no cycle.
+
+    `sticky` is the partition that records without a key go to.
+    """
+
+    __slots__ = ("segment_bytes", "segment_rows", "stage", "sticky")
+
+    def __init__(self, stage: StageTopic) -> None:
+        self.stage = stage
+        self.segment_rows = stage.segment_rows
+        self.segment_bytes = min(_SEGMENT_BYTES_MAX, stage.segment_bytes)
+        self.sticky = 0
+
+
 class PartitionBuffer:
     """What waits for one partition: columns first, then rows, in the order they were produced."""
 
@@ -46,7 +61,7 @@ class PartitionBuffer:
         "topic",
     )
 
-    def __init__(self, topic: TopicBuffer, partition: int) -> None:
+    def __init__(self, topic: BufferedTopic, partition: int) -> None:
         self.topic = topic
         self.partition = partition
         self.rows: list[Row] = []
@@ -68,28 +83,16 @@ class PartitionBuffer:
 class TopicBuffer:
     """A topic as the producer knows it, with its partitions' buffers."""
 
-    __slots__ = (
-        "key_column",
-        "partition_count",
-        "partitions",
-        "requires_key",
-        "segment_bytes",
-        "segment_rows",
-        "size_max",
-        "stage",
-        "sticky",
-    )
+    __slots__ = ("key_column", "partition_count", "partitions", "requires_key", "shared", "size_max", "stage")
 
     def __init__(self, stage: StageTopic, message_bytes_max: int = RECORD_BYTES_MAX) -> None:
         self.stage = stage
+        self.shared = BufferedTopic(stage)
         self.key_column = key_column(stage)
         self.partition_count = stage.partition_count
-        self.partitions = [PartitionBuffer(self, partition) for partition in range(stage.partition_count)]
-        self.segment_rows = stage.segment_rows
-        self.segment_bytes = min(_SEGMENT_BYTES_MAX, stage.segment_bytes)
+        self.partitions = [PartitionBuffer(self.shared, partition) for partition in range(stage.partition_count)]
         self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, stage.message_bytes_max)
         self.requires_key = stage.is_compacted
-        self.sticky = 0
 
 
 def _all_records(segment: PendingSegment) -> int:
@@ -242,7 +245,7 @@ class Buffers:
     def close_topic(self, topic: TopicBuffer) -> None:
         """Make segments of what waits for a topic that another buffer takes the place of: what it gets comes after."""
         with self._lock:
-            for buffer in [active for active in self._active if active.topic is topic]:
+            for buffer in [active for active in self._active if active.topic is topic.shared]:
                 self._roll(buffer)
 
     def take(self) -> list[PendingSegment]:
@@ -348,7 +351,7 @@ class Buffers:
         buffer.rows_max = 0
         self._forget(buffer)
         if buffer.partition == buffer.topic.sticky and made:
-            buffer.topic.sticky = (buffer.partition + 1) % buffer.topic.partition_count
+            buffer.topic.sticky = (buffer.partition + 1) % buffer.topic.stage.partition_count
         self._segments.extend(made)
         if start:
             for segment in made:

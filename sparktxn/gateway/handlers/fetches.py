@@ -94,11 +94,10 @@ def _partition(
     takes_zstd: bool,
 ) -> dict[str, Any]:
     answer = {"partition_index": asked.partition, "preferred_read_replica": -1, "aborted_transactions": None}
-    code = _epoch_code(asked)
+    code = _epoch_code(asked) or _id_code(view, topic, asked.partition)
     found = Fetched(b"", -1, -1, -1)
     if not code:
         try:
-            _check_id(view, topic, asked.partition)
             where = (topic.name, asked.partition, asked.fetch_offset)
             found = broker.reads.fetch(
                 view, *where, isolation, bytes_max, whole_record=whole_record, takes_zstd=takes_zstd
@@ -115,13 +114,14 @@ def _partition(
     }
 
 
-def _check_id(view: ReadView, topic: AskedTopic, partition: int) -> None:
-    """Check that a topic exists by its id, and was not deleted and made again since that was found."""
+def _id_code(view: ReadView, topic: AskedTopic, partition: int) -> int:
+    """Return the code for a topic that does not exist by its id, or was deleted and made again since that was found."""
     if topic.error is not None:
-        raise topic.error
+        return code_of(topic.error)
     found = view.partitions.get((topic.name, partition))
     if topic.topic_id is not None and found is not None and found.topic.topic_id != topic.topic_id:
-        raise unknown_id(topic.uuid)
+        return code_of(unknown_id(topic.uuid))
+    return 0
 
 
 def _epoch_code(asked: Any) -> int:

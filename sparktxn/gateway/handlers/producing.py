@@ -26,6 +26,7 @@ from sparktxn.gateway.wire.recordbatches import (
 )
 from sparktxn.gateway.wire.wirecodes import code_of, known_code, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
+from sparktxn.process.frames import without_frames
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.stagedsegment import StageTopic
@@ -91,7 +92,7 @@ async def _added(broker: Broker, request: Request, topics: Sequence[AskedTopic])
             if not transactions.takes(transactional_id, identity, added):
                 await broker.calls.run(transactions.register, transactional_id, identity, added)
     except KafkaException as error:
-        return error
+        return without_frames(error)
     return None
 
 
@@ -208,6 +209,7 @@ async def _outcome(broker: Broker, request: Request, waiting: _Waiting) -> dict[
     try:
         appended = await waiting.future
     except KafkaException as error:
+        without_frames(error)
         if waiting.in_transaction and error.args[0].code() == ErrorCode.INVALID_TXN_STATE:
             error = opened_elsewhere(request.body.transactional_id)
         return _failed(request, waiting.partition, error)

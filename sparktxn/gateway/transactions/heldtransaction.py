@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sparktxn.errors import KafkaException
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.gateway.transactions.clientsequences import ClientSequences
 from sparktxn.gateway.transactions.transactionmemory import TransactionShare
 from sparktxn.kafka.settings.producer import ProducerSettings
@@ -38,8 +38,7 @@ class HeldTransaction:
         self.identity = identity
         self.is_open = False
         self.is_dropped = False
-        self.failure: KafkaException | None = None
-        """Why the open transaction cannot be committed any more."""
+        self._failure: str | None = None
         self.sequences = ClientSequences(log, identity, is_new=is_new)
         self.partitions: set[TopicIdPartition] = set()
         self.groups: set[str] = set()
@@ -56,18 +55,35 @@ class HeldTransaction:
     def begin(self) -> None:
         """Open the next transaction, with nothing in it."""
         self.open.begin()
-        self.is_open, self.failure = True, None
+        self.is_open, self._failure = True, None
         self.partitions, self.groups = set(), set()
 
     def end(self, *, committed: bool) -> None:
         """Note that the transaction has ended."""
         self.open.ended()
         self.sequences.ended(committed=committed)
-        self.is_open, self.failure = False, None
+        self.is_open, self._failure = False, None
         self.memory.clear()
         if self.outbox.identity != self.identity:
             self.identity = self.outbox.identity
             self.sequences = ClientSequences(self.open.log, self.identity, is_new=True)
+
+    def fail(self, reason: str) -> CommandRefused:
+        """Note that the transaction cannot be committed any more, and return the error that has its client abort it.
+
+        The text is kept, and no error: that would grow by the frames of each request that it refuses.
+        """
+        self._failure = reason
+        return CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, reason)
+
+    def check_usable(self) -> None:
+        """Raise the error that has a client abort the transaction, if it has failed.
+
+        Raises:
+            CommandRefused: TRANSACTION_ABORTABLE.
+        """
+        if self._failure is not None:
+            raise self.fail(self._failure)
 
     def drop(self) -> None:
         """Drop its records: another takes its place, or nothing does."""

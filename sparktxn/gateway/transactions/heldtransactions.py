@@ -130,7 +130,7 @@ class HeldTransactions:
         self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: set[TopicIdPartition], group: str
     ) -> None:
         with self._working(transactional_id, identity) as held:
-            self._check_usable(held)
+            held.check_usable()
             begins = not held.is_open
             if begins:
                 held.begin()
@@ -164,8 +164,7 @@ class HeldTransactions:
             CommandRefused: TRANSACTION_ABORTABLE.
         """
         if refused.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING and held.open.published:
-            held.failure = opened_elsewhere(transactional_id)
-            raise held.failure from refused
+            raise held.fail(_elsewhere(transactional_id)) from refused
 
     def identify(
         self, transactional_id: str, topic: StageTopic, partition: int, batch: ProducedBatch
@@ -185,7 +184,7 @@ class HeldTransactions:
             return TransactionOfBatch(held.open.identity(), start.forgets if start.sequence == sent.first else None)
 
     def _check_added(self, held: HeldTransaction, transactional_id: str, topic: StageTopic, partition: int) -> None:
-        self._check_usable(held)
+        held.check_usable()
         if not held.is_open or (topic.topic_id, partition) not in held.partitions:
             raise self._not_added(held, transactional_id, f"{topic.name!r} [{partition}]")
 
@@ -215,8 +214,7 @@ class HeldTransactions:
                     return NO_OFFSET
             except CommandRefused:
                 if not self._is_open_still(transactional_id, held):
-                    held.failure = opened_elsewhere(transactional_id)
-                    raise held.failure from None
+                    raise held.fail(_elsewhere(transactional_id)) from None
                 raise
             start = held.sequences.start_of(sent.where)
             if start.sequence == sent.first:
@@ -274,7 +272,7 @@ class HeldTransactions:
             StoreError: call again.
         """
         with self._working(transactional_id, identity) as held:
-            self._check_usable(held)
+            held.check_usable()
             if not held.is_open or group.group_id not in held.groups:
                 raise self._not_added(held, transactional_id, f"group {group.group_id!r}")
             if member is not None:
@@ -362,7 +360,7 @@ class HeldTransactions:
         return ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
 
     def _commit(self, held: HeldTransaction, transactional_id: str, *, takes_epoch: bool = False) -> None:
-        self._check_usable(held)
+        held.check_usable()
         if not held.is_open:
             known = self._known(transactional_id, held.identity)
             if known.status is TransactionStatus.ONGOING:
@@ -389,8 +387,7 @@ class HeldTransactions:
         """Note that the transaction cannot be committed; say so with a code that asks the client to abort it."""
         if refused.error.code() in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             return refused
-        held.failure = CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, refused.error.str())
-        return held.failure
+        return held.fail(refused.error.str())
 
     def _abort(self, held: HeldTransaction, transactional_id: str) -> None:
         if held.is_open and self._aborts(held):
@@ -432,10 +429,6 @@ class HeldTransactions:
         self._hold(transactional_id, made)
         return identity
 
-    def _check_usable(self, held: HeldTransaction) -> None:
-        if held.failure is not None:
-            raise held.failure
-
     @contextmanager
     def _working(self, transactional_id: str, identity: ProducerIdAndEpoch) -> Iterator[HeldTransaction]:
         """Have the body work on a transactional id alone; an epoch that is too old is a fence, as at a coordinator.
@@ -466,7 +459,7 @@ class HeldTransactions:
             number = known.transaction
             made = self._made(transactional_id, identity, number, known.timeout_ms, is_new=False)
             if known.status is TransactionStatus.ONGOING:
-                made.failure = opened_elsewhere(transactional_id)
+                made.fail(_elsewhere(transactional_id))
             held = self._hold(transactional_id, made, replaces=held)
         return held
 
@@ -527,9 +520,11 @@ class HeldTransactions:
 
 def opened_elsewhere(transactional_id: str) -> CommandRefused:
     """Return the error of a transaction that this gateway does not commit: its client aborts it."""
-    return CommandRefused(
-        ErrorCode.TRANSACTION_ABORTABLE, f"the transaction of {transactional_id!r} was opened elsewhere: abort it"
-    )
+    return CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, _elsewhere(transactional_id))
+
+
+def _elsewhere(transactional_id: str) -> str:
+    return f"the transaction of {transactional_id!r} was opened elsewhere: abort it"
 
 
 def _named(known: TransactionState, number: int) -> TransactionIdentity:

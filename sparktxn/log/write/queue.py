@@ -107,16 +107,27 @@ class QueuedList:
     `let_go` once its owner has given it up: it is put no more. `intent` while it is in one.
     """
 
-    __slots__ = ("base_entry", "commands", "encoded", "error", "intent", "let_go", "results", "state")
+    __slots__ = ("_failure", "base_entry", "commands", "encoded", "intent", "let_go", "results", "state")
 
     def __init__(self, list_: CheckedList, base_entry: int) -> None:
         self.commands, self.encoded = list_
         self.base_entry = base_entry
         self.state = ListState.QUEUED
         self.results: list[CommandResult] | None = None
-        self.error: KafkaException | None = None
+        self._failure: Refusal | KafkaException | None = None
         self.intent: IntentId | None = None
         self.let_go = False
+
+    @property
+    def error(self) -> KafkaException | None:
+        """Why the list has not taken effect, once that is known.
+
+        A refusal is made anew for each who asks: an error that is kept would keep itself, by the frames that raise it.
+        """
+        failure = self._failure
+        if failure is WITHDRAWN:
+            return KafkaException(KafkaError(*WITHDRAWN))
+        return CommandRefused(failure.code, failure.reason) if isinstance(failure, Refusal) else failure
 
     def is_done(self) -> bool:
         """Return True once the outcome is known and final."""
@@ -142,7 +153,10 @@ class QueuedList:
             raise OutcomeUnknown(unknown) from error
         if not self.may_take_effect() and isinstance(error, OutcomeUnknown):
             raise StoreUnavailable(f"the request was not sent by the deadline: call again: {error}") from error
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # it has this frame now, and would keep itself by it
 
     def move(self, state: ListState) -> None:
         """Move to `state`, which must be one that the table allows after the present one."""
@@ -172,14 +186,10 @@ class QueuedList:
         """Note the outcome, which is final: a later one changes nothing."""
         if self.is_done():
             return
-        if outcome is WITHDRAWN:
-            self.error = KafkaException(KafkaError(*WITHDRAWN))
-        elif isinstance(outcome, Refusal):
-            self.error = CommandRefused(outcome.code, outcome.reason)
-        elif isinstance(outcome, OutcomeUnknown):
-            self.error = outcome
-        elif isinstance(outcome, Failed):
-            self.error = outcome.error
+        if isinstance(outcome, Failed):
+            self._failure = outcome.error
+        elif isinstance(outcome, Refusal | OutcomeUnknown):
+            self._failure = outcome
         else:
             self.results = outcome.results
         # Last: a caller that waits reads the outcome once it sees this.
