@@ -36,6 +36,7 @@ __all__ = ["Life", "Pulse", "pulse_of"]
 
 _SESSION_PARTS: Final = 3
 _RETRY_PART: Final = 5
+_HEARD_PART: Final = 2
 _REPLACED_EVERY_S: Final = 1.0
 """Some stores take one write a second over one object."""
 _SELDOM: Final = 10
@@ -97,6 +98,22 @@ class Life:
     def is_over(self, now_s: float) -> bool:
         """Return True if the member must read no more: the others may take its partitions."""
         return self.gone or self.too_idle or (self.joined and now_s > self.good_s + self.session_s)
+
+    @property
+    def due_s(self) -> float:
+        """When its next sign is due.
+
+        That of a member which is elsewhere says that it was heard since the last one, and is dated later than that. So
+        it comes sooner: the member would else seem to live on for as long.
+        """
+        return self.renew_at_s - self.interval_s + self.spacing_s
+
+    @property
+    def spacing_s(self) -> float:
+        """How far its signs are apart."""
+        if not self.is_remote:
+            return self.interval_s
+        return max(self.interval_s / _HEARD_PART, min(self.interval_s, _REPLACED_EVERY_S))
 
     @property
     def shown_bytes(self) -> int:
@@ -209,7 +226,7 @@ class Pulse:
                 log_event("members_not_watched", group_id=group_id, error=error)
         now_s = self._now_s()
         dues = [
-            life.renew_at_s if life.is_remote else min(life.renew_at_s, life.polled_s + life.poll_interval_s)
+            life.due_s if life.is_remote else min(life.due_s, life.polled_s + life.poll_interval_s)
             for life in lives
             if not life.too_idle and not life.gone
         ]
@@ -224,10 +241,11 @@ class Pulse:
         if life.too_idle or life.gone:
             return
         if life.is_remote and life.polled_s <= life.good_s:
-            life.renew_at_s = max(life.renew_at_s, now_s + life.interval_s / _RETRY_PART)
+            soonest_s = now_s + life.interval_s / _RETRY_PART
+            life.renew_at_s += max(0.0, soonest_s - life.due_s)
         elif not life.is_remote and now_s > life.polled_s + life.poll_interval_s:
             self._leave(life)
-        elif now_s >= life.renew_at_s:
+        elif now_s >= life.due_s:
             self._show_in_time(life)
 
     def heard(self, life: Life) -> None:
@@ -236,7 +254,8 @@ class Pulse:
         Its requests do so side by side: the thread of this pulse does it only for a member that was heard last before.
         """
         now_s = life.polled_s = self._now_s()
-        if not life.gone and now_s >= life.renew_at_s - life.interval_s / _RETRY_PART:
+        early_s = max(0.0, min(life.spacing_s / _RETRY_PART, life.spacing_s - _REPLACED_EVERY_S))
+        if not life.gone and now_s >= life.due_s - early_s:
             life.renew_at_s = now_s + life.interval_s
             self._show_in_time(life)
 
