@@ -34,6 +34,11 @@ _CHECKED_EVERY_S: Final = 0.5
 _ANSWER_S: Final = 1.0
 _MISSED_MAX: Final = 2
 """A gateway that has not answered so often in a row is left out."""
+_SEEN_AFTER_S: Final = 1.5
+"""So long after its start a gateway leaves clients to the others, which have seen it by then.
+
+If it were their leader at once, it would refuse each transaction that another gateway goes on to open for them.
+"""
 _REFERRED_EVERY_S: Final = 60.0
 _REFERRED_S: Final = 2.0
 """So long is a transactional id referred at a time: a client may ask once more before it has found its coordinator."""
@@ -48,7 +53,8 @@ class Placement:
         self.nodes = tuple(sorted({own, *peers}))
         """All gateways in an order that is the same on each: the place in it is a node's id."""
         self.own_id = self.nodes.index(own)
-        self._missed = dict.fromkeys(range(len(self.nodes)), 0)
+        self._is_seen = True
+        self._missed = dict.fromkeys(range(len(self.nodes)), _MISSED_MAX - 1)
         self._lookups = ThreadBackground("sparktxn-gateway-names", len(self.nodes))
         self._searches: dict[int, Future[_Addresses]] = {}
 
@@ -58,14 +64,19 @@ class Placement:
 
     def node_of(self, client_host: str, client_id: str) -> int:
         """Return the id of the gateway that a client is to use."""
-        return max(self.alive(), key=lambda node: _weight(client_host, client_id, self.nodes[node]))
+        others = [node for node in self.alive() if node != self.own_id]
+        chosen = [*others, self.own_id] if self._is_seen or not others else others
+        return max(chosen, key=lambda node: _weight(client_host, client_id, self.nodes[node]))
 
     async def watch(self, *, tls: bool) -> None:
         """See again and again which of the others answer, which speak TLS or not."""
         others = [node for node in self._missed if node != self.own_id]
+        now_s = asyncio.get_running_loop().time
+        began_s, self._is_seen = now_s(), not others
         try:
             while others:
                 await asyncio.gather(*(self._check(node, tls) for node in others))
+                self._is_seen = self._is_seen or now_s() >= began_s + _SEEN_AFTER_S or self.alive() == [self.own_id]
                 await asyncio.sleep(_CHECKED_EVERY_S)
         finally:
             self._lookups.close(0)

@@ -48,7 +48,7 @@ def spacing_s(session_s: float) -> float:
 
 @given(st.sampled_from([2.0, 6.0, 10.0, 45.0]), st.lists(st.floats(0.1, 2.0), min_size=5, max_size=30))
 def test_the_newest_sign_is_not_much_later_than_what_was_heard(session_s: float, gaps_s: list[float]) -> None:
-    """Else a dead member keeps its partitions for as much longer; and signs come too often for some stores."""
+    """A dead member keeps its partitions until its last sign is old. Some stores take one sign a second."""
     world = ClockedWorld()
     place = Place(world)
     place.log.submit([CreateTopic("topic", "t", 4)])

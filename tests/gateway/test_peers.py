@@ -12,7 +12,10 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from kio.schema.errors import ErrorCode
 
+from sparktxn.gateway.placement import Placement
+from sparktxn.process.listening import endpoint
 from sparktxn.tables import read_arrow
+from tests.gateway.gateways import HOST
 from tests.gateway.processes import gateway, new_store
 from tests.gateway.wire import Wire
 
@@ -35,12 +38,12 @@ def test_all_gateways_name_each_other_and_the_same_leader_and_coordinator_for_a_
     store, addresses = new_store(tmp_path), free_addresses(2)
     peers = ("--peers", ",".join(addresses))
     with gateway(store, *peers, listen=addresses[0]), gateway(store, *peers, listen=addresses[1]):
-        # The one that was started first has not found the other one at once.
-        while (
-            len({(answers := [metadata(address) for address in addresses])[0].controller_id, answers[1].controller_id})
-            > 1
-        ):
+        # They have not found each other at once.
+        first, second = (endpoint("peer", address) for address in addresses)
+        settled = {Placement(first, (first, second)).node_of(HOST, "wire")}
+        while {metadata(address).controller_id for address in addresses} != settled:
             time.sleep(0.1)
+        answers = [metadata(address) for address in addresses]
         nodes = [{node.node_id: f"{node.host}:{node.port}" for node in answer.brokers} for answer in answers]
         assert nodes[0] == nodes[1]
         assert sorted(nodes[0].values()) == sorted(addresses)

@@ -52,6 +52,43 @@ def test_a_gateway_that_does_not_answer_is_left_out(tmp_path: Path):
     asyncio.run(run())
 
 
+def test_a_gateway_that_starts_leaves_clients_to_the_others_until_they_have_seen_it(tmp_path: Path):
+    """It would lead clients whose transactions the other one goes on to open, and refuse each of these."""
+
+    async def run() -> None:
+        async with gateway(tmp_path / "store") as other:
+            own = Endpoint(HOST, 1)
+            placement = Placement(own, (own, other.endpoint))
+            names = [f"client-{number}" for number in range(100)]
+            settled = [placement.node_of(HOST, name) for name in names]
+            assert set(settled) == {0, 1}
+            watching = asyncio.create_task(placement.watch(tls=False))
+            began_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(0)
+            seen_s = 0.0
+            while [placement.node_of(HOST, name) for name in names] != settled:
+                assert {placement.node_of(HOST, name) for name in names} == {1 - placement.own_id}
+                await asyncio.sleep(0.01)
+                seen_s = asyncio.get_running_loop().time() - began_s
+            watching.cancel()
+            assert seen_s > 1.4
+
+    asyncio.run(run())
+
+
+def test_a_gateway_that_starts_alone_takes_clients_at_once():
+    async def run() -> None:
+        own, missing = Endpoint(HOST, 1), Endpoint(HOST, 2)
+        placement = Placement(own, (own, missing))
+        watching = asyncio.create_task(placement.watch(tls=False))
+        while placement.alive() != [placement.own_id]:
+            await asyncio.sleep(0.01)
+        assert placement.node_of(HOST, "client") == placement.own_id
+        watching.cancel()
+
+    asyncio.run(run())
+
+
 def test_gateways_that_ask_for_certificates_find_each_other(tmp_path: Path):
     authority = Authority(tmp_path)
     certificate, key = authority.certificate("localhost")
