@@ -43,7 +43,7 @@ REFERENCE: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "maintenance": (
         "Maintenance",
         {"sparktxn.maintenance": "maintain sweep apply_retention compact rewrite vacuum publish_tables list_tables "
-                                 "export_ducklake verify repair copy_store"},
+                                 "verify repair copy_store"},
     ),
     "spark": (
         "Spark",

@@ -6,7 +6,6 @@ from sparktxn.maintenance.copying.storecopy import CopyReport, copy_store
 from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.publishing.catalogs import ExportedTable, TablesExport, export_ducklake
 from sparktxn.maintenance.publishing.publish import PublishedTable, PublishReport, RefusedTable, publish_tables
 from sparktxn.maintenance.publishing.tablelist import TableInfo, list_tables
 from sparktxn.maintenance.rewriting.compact import (
@@ -40,7 +39,6 @@ __all__ = [
     "CopyReport",
     "CopyTask",
     "ExpiredMember",
-    "ExportedTable",
     "FailedJob",
     "LostRace",
     "MaintenanceReport",
@@ -58,7 +56,6 @@ __all__ = [
     "SweepReport",
     "Sweeper",
     "TableInfo",
-    "TablesExport",
     "TimedOutTransaction",
     "VacuumLimit",
     "VacuumReport",
@@ -68,7 +65,6 @@ __all__ = [
     "apply_rewrite",
     "compact",
     "copy_store",
-    "export_ducklake",
     "list_tables",
     "maintain",
     "plan_compact",

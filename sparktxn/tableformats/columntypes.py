@@ -16,25 +16,24 @@ class TypeNames(NamedTuple):
 
     delta: str
     iceberg: str
-    ducklake: str
 
 
-_INSTANT: Final = TypeNames("timestamp", "timestamptz", "timestamptz")
+_INSTANT: Final = TypeNames("timestamp", "timestamptz")
 _NAMES: Final = {
-    pa.bool_(): TypeNames("boolean", "boolean", "boolean"),
-    pa.int8(): TypeNames("byte", "int", "int8"),
-    pa.int16(): TypeNames("short", "int", "int16"),
-    pa.int32(): TypeNames("integer", "int", "int32"),
-    pa.int64(): TypeNames("long", "long", "int64"),
-    pa.float32(): TypeNames("float", "float", "float32"),
-    pa.float64(): TypeNames("double", "double", "float64"),
-    pa.string(): TypeNames("string", "string", "varchar"),
-    pa.binary(): TypeNames("binary", "binary", "blob"),
-    pa.date32(): TypeNames("date", "date", "date"),
+    pa.bool_(): TypeNames("boolean", "boolean"),
+    pa.int8(): TypeNames("byte", "int"),
+    pa.int16(): TypeNames("short", "int"),
+    pa.int32(): TypeNames("integer", "int"),
+    pa.int64(): TypeNames("long", "long"),
+    pa.float32(): TypeNames("float", "float"),
+    pa.float64(): TypeNames("double", "double"),
+    pa.string(): TypeNames("string", "string"),
+    pa.binary(): TypeNames("binary", "binary"),
+    pa.date32(): TypeNames("date", "date"),
     # The store's own column has milliseconds. Each format has one type of instants, and readers convert.
     pa.timestamp("ms", tz="UTC"): _INSTANT,
     pa.timestamp("us", tz="UTC"): _INSTANT,
-    pa.timestamp("us"): TypeNames(DELTA_LOCAL_TIME, "timestamp", "timestamp"),
+    pa.timestamp("us"): TypeNames(DELTA_LOCAL_TIME, "timestamp"),
 }
 
 
@@ -46,6 +45,6 @@ def names_of(data_type: pa.DataType) -> TypeNames | None:
     """
     if pa.types.is_decimal(data_type):
         digits = f"{data_type.precision},{data_type.scale}"
-        return TypeNames(f"decimal({digits})", f"decimal({digits.replace(',', ', ')})", f"decimal({digits})")
+        return TypeNames(f"decimal({digits})", f"decimal({digits.replace(',', ', ')})")
     assert data_type in _NAMES or pa.types.is_nested(data_type), f"no topic has columns of type {data_type}"
     return _NAMES.get(data_type)

@@ -84,8 +84,6 @@ def prepared(example: str, names: dict[str, str]) -> str:
     if example == "txnlog dump checkpoint --json":
         make_checkpoint()
     Path("new-orders.csv").write_text("key,value\no-3,figs\n")
-    if "--ducklake" in example:
-        ok("tables", "publish", "--apply")
     if "--from-store" in example:
         ok("copy", "archive", "--apply")
     Path("password").write_text("secret\n")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -102,20 +100,3 @@ def test_maintain_publishes_and_prints_it(folder: Path) -> None:
     assert ok("maintain", "--apply").err == (
         "sweep, retention, compact, rewrite, tables and vacuum have found nothing to do\n"
     )
-
-
-def test_the_published_tables_are_exported_as_a_catalog(folder: Path) -> None:
-    done = txnlog("tables", "export", "--ducklake", "shop.ducklake")
-    assert (done.code, "no topic has a published version: txnlog tables publish --apply" in done.err) == (2, True)
-    (published,) = ok("tables", "publish", "--apply", "--json").json
-    (row,) = ok("tables", "export", "--ducklake", "shop.ducklake", "--json").json
-    assert row == {
-        "file": str(Path("shop.ducklake").absolute()),
-        "entry": published["entry"],
-        "tables": [{"topic": "trips", "version": 0, "files": 1, "records": 2}],
-    }
-    with closing(sqlite3.connect("shop.ducklake")) as database:
-        (path,) = database.execute("SELECT path FROM ducklake_data_file").fetchone()
-    assert Path(path).is_relative_to(store())
-    done = txnlog("tables", "export", "trips", "--ducklake", "shop.ducklake")
-    assert (done.code, "shop.ducklake' exists: an export makes a new catalog" in done.err) == (2, True)

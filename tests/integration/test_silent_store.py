@@ -8,8 +8,6 @@ time-out. A request that no deadline governs takes the latter.
 from __future__ import annotations
 
 import inspect
-import os
-import tempfile
 import threading
 import time
 import uuid
@@ -46,7 +44,6 @@ from sparktxn.maintenance import (
     apply_rewrite,
     compact,
     copy_store,
-    export_ducklake,
     list_tables,
     maintain,
     plan_compact,
@@ -70,7 +67,6 @@ from tests.lending import lend_log, take_log_back
 from tests.world import open_log
 
 TIMEOUT_S = 0.3
-UNWRITTEN = os.path.join(tempfile.gettempdir(), "never-written.ducklake")
 LIMIT_S = 20.0
 """Below the time-outs that calls have of themselves, of 30 s and more."""
 PARAMETERS = {"timeout", "timeout_s", "request_timeout"}
@@ -321,7 +317,6 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Sweeper.sweep": store_call(lambda store: Sweeper(store).sweep(TIMEOUT_S)),
     "apply_retention": store_call(lambda store: apply_retention(store, timeout_s=TIMEOUT_S)),
     "list_tables": store_call(lambda store: list_tables(store, timeout_s=TIMEOUT_S)),
-    "export_ducklake": store_call(lambda store: export_ducklake(store, UNWRITTEN, timeout_s=TIMEOUT_S)),
     "publish_tables": store_call(lambda store: publish_tables(store, timeout_s=TIMEOUT_S)),
     "maintain": store_call(lambda store: maintain(store, timeout_s=TIMEOUT_S)),
     "verify": store_call(lambda store: verify(store, timeout_s=TIMEOUT_S)),

@@ -77,7 +77,6 @@ _ENGINES: Final = tuple(
         "iceberg_catalog",
         "spark_delta",
         "spark_iceberg",
-        "ducklake_reader",
     )
 )
 """Tests of engines that read published tables. They fetch these once, and are left out where that is not possible."""

@@ -86,7 +86,7 @@ import pyarrow as pa
 import sparktxn
 from sparktxn import Producer, Store, open_table, read_arrow
 from sparktxn.aio import AIOProducer
-from sparktxn.maintenance import copy_store, export_ducklake, list_tables, maintain, publish_tables, vacuum, verify
+from sparktxn.maintenance import copy_store, list_tables, maintain, publish_tables, vacuum, verify
 from sparktxn.transfer import export_topic, import_files, import_from_store
 
 for name in sparktxn.__all__:
@@ -107,7 +107,6 @@ asyncio.run(one_more())
 with Store.open("shop") as store:
     publish_tables(store)
     assert list_tables(store, ["rides"])[0].version == 0
-    export_ducklake(store, "rides.ducklake")
     assert export_topic(store, "rides", "files", file_format="parquet").records == 3
     import_files(store, "copied", sorted(map(str, Path("files").rglob("*.parquet"))))
     maintain(store)

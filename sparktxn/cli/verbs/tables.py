@@ -1,4 +1,4 @@
-"""`txnlog tables`: publish, list, export and serve the tables that topics are for other engines."""
+"""`txnlog tables`: publish, list and serve the tables that topics are for other engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparktxn.cli.output import Row
 from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
-from sparktxn.maintenance import TableInfo, export_ducklake, list_tables, publish_tables
+from sparktxn.maintenance import TableInfo, list_tables, publish_tables
 
 __all__ = ["app"]
 
@@ -109,26 +109,6 @@ def serve(
         session.out.remark("serving until Ctrl-C; there is no authentication")
 
     run(store, host, chosen, timeout_s=session.timeout_s, on_start=started, allowed_hosts=allow_host or ())
-
-
-@verb(
-    app,
-    "export",
-    examples=["txnlog tables export --ducklake shop.ducklake", "txnlog tables export trips --ducklake trips.ducklake"],
-)
-def export(
-    session: Session,
-    file: Annotated[str, option("--ducklake", metavar="FILE", help="The catalog, a new SQLite file.")],
-    topics: _Topics = None,
-) -> None:
-    """Write a DuckLake catalog with the newest versions of tables, which DuckDB attaches.
-
-    All tables are in one snapshot, whose number is the entry that they show. It is refused if FILE exists, or if the
-    versions are not of one moment. Nothing is written to the store.
-    """
-    report = export_ducklake(session.store(), file, topics or None, timeout_s=session.job_timeout_s)
-    row = msgspec.to_builtins(report)
-    session.out.row(row | {"tables": list(row["tables"])})
 
 
 def _row(info: TableInfo) -> Row:
