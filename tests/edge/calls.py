@@ -465,7 +465,7 @@ CALLS: Final[dict[str, Call]] = {
     # the consumer
     # for asyncio
     "AIOProducer": _in_loop(partial(_made, sparktxn.aio.AIOProducer), lambda world: {"producer_conf": world.settings, "max_workers": 2, "executor": None, "batch_size": 1, "buffer_timeout": 1.0}),
-    "AIOProducer.produce": _in_loop(_sent, lambda _: {"topic": "t", "value": b"v", "key": b"k"}),
+    "AIOProducer.produce": _in_loop(_sent, lambda _: {"topic": "t", "value": b"v", "key": b"k", "partition": 0}),
     "AIOConsumer": _in_loop(partial(_made, sparktxn.aio.AIOConsumer), lambda world: {"consumer_conf": {**world.settings, "group.id": "g"}, "max_workers": 2, "executor": None}),
     "AIOConsumer.poll": _in_loop(partial(_read, "poll"), lambda _: {"timeout": _T}),
     "AIOConsumer.consume": _in_loop(partial(_read, "consume"), lambda _: {"num_messages": 1, "timeout": _T}),

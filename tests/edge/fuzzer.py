@@ -134,7 +134,7 @@ def _within(make: _Make, parameter: str) -> _Value:
 
 
 def _placed(make: _Make, parameter: str) -> _Value:
-    return lambda _world, given: _partition_in(given[parameter], make())
+    return lambda _world, given: _partition_in(given.get(parameter), make())
 
 
 def _with_field(make: _Make, field: str) -> _Value:
