@@ -5,6 +5,7 @@ Run by ``make docs``; a test compares the file with what this makes.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,7 +28,8 @@ INTRODUCTION = """\
 <!-- Made by `make docs` from the tables in sparktxn/config/ and pyspark_txnlog/options/options.py: change those. -->
 
 All settings have Kafka's dotted names. A wrong name or value is an error that says what was expected, and the nearest
-right name, before anything is written. Numbers and `true` or `false` may be written as text. Files in
+right name, before anything is written. Numbers are whole where nothing else is said, in the unit of the name, and the
+bounds are included. Numbers and `true` or `false` may be written as text. Files in
 [conf/](../conf/) show common sets: `Producer(sparktxn.read_properties("conf/producer.properties"))`.
 
 ## Durations and sizes
@@ -35,7 +37,7 @@ right name, before anything is written. Numbers and `true` or `false` may be wri
 A number without a unit has the unit that the name says, as in Kafka: `linger.ms=5` is 5 milliseconds, and
 `segment.bytes=1048576` a MiB. Text may have a unit of its own: `15m`, `64MiB`. It means the same in each setting, in
 each option of Spark, and on the command line. The number before it is whole, and is converted exactly: 90 seconds are
-not number of minutes.
+not a whole number of minutes.
 
 | | units |
 | --- | --- |
@@ -125,7 +127,7 @@ error.
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table; cells may hold any text."""
-    lines = [header, ["---"] * len(header), *rows]
+    lines = [header, ["-"] * len(header), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
@@ -136,11 +138,18 @@ def shown(default: object) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
+def expected(setting: Setting) -> str:
+    """Return what a setting's parser expects; of a whole number its bounds alone."""
+    text = setting.parse.__doc__ or ""
+    text = re.sub(r"\ba whole number(?: of \w+)? from (\S+) to (\S+)", r"\1 to \2", text)
+    return text.replace("9007199254740992", "2^53").replace("2147483647", "2^31 - 1").replace("2147483648", "2^31")
+
+
 def settings_table(settings: Iterable[Setting]) -> str:
     """The settings with what their parsers say that they expect."""
     return table(
         ("setting", "default", "expected", "meaning"),
-        [(f"`{known.name}`", shown(known.default), known.parse.__doc__ or "", known.meaning) for known in settings],
+        [(f"`{known.name}`", shown(known.default), expected(known), known.meaning) for known in settings],
     )
 
 
