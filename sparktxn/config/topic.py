@@ -55,8 +55,8 @@ def _formats(named: str, value: Any) -> str:
 
 TOPIC_SETTINGS: Final = (
     Setting("segment.format", "parquet", choice("parquet", "arrow"), "How segments are stored."),
-    Setting("segment.bytes", 33_554_432, _bytes_at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
-    Setting("segment.rows", 50_000, integer(1, 10_000_000), "A segment is uploaded when it has this many records."),
+    Setting("segment.bytes", 268_435_456, _bytes_at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression, or about 32 MiB in its file. What produce() has given, and Arrow segments, have at most 32 MiB before compression."),
+    Setting("segment.rows", 10_000_000, integer(1, 10_000_000), "A segment is uploaded when it has this many records."),
     Setting("append.inline.bytes", 16_384, integer(0, 49_152, BYTES), "The log entry itself carries an append whose records have at most this many bytes before compression; 0: none."),
     Setting("compression.type", "zstd", choice("zstd", "lz4", "snappy", "gzip", "uncompressed", "none", "producer"), "How segments are compressed (producer means zstd; arrow segments take zstd, lz4 or none)."),
     Setting("cleanup.policy", "delete", _cleanup_policy, "What becomes of old records. delete: apply_retention() removes what retention.ms and retention.bytes no longer keep. compact: compact() leaves the newest record of each key. Then every record needs a key. compact,delete: both."),

@@ -14,19 +14,29 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
+from sparktxn.stage.growingsegment import GrowingSegment
 from sparktxn.stage.pendingsegment import PendingSegment, Row, Uploads
 from sparktxn.stage.recordsizes import rows_that_fit
 from sparktxn.stage.rowpartitions import key_column
+from sparktxn.stage.segmentwriter import FILE_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
 
 __all__ = ["Buffers", "Limits", "PartitionBuffer", "TopicBuffer"]
 
 _SEGMENT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What goes at most into one segment, before compression: well below what one put can carry."""
+"""What goes at most into a segment that is encoded at once, before compression: well below what one put can carry."""
+
+_FILE_BYTES_MAX: Final = OBJECT_SIZE_MAX - 1024 * 1024
+"""How large a file may become if its next row group does not compress."""
 
 _ROOM_WAIT_S: Final = 1.0
 """How long produce() waits for an upload under way before it says that the queue is full."""
+
+
+_ROW_GROUP_BYTES_MIN: Final = 256 * 1024
+"""Fewer columns do not become a row group: when memory is full, a file of their own leaves with them."""
 
 
 class BufferedTopic:
@@ -35,13 +45,24 @@ class BufferedTopic:
     `sticky` is the partition that records without a key go to.
     """
 
-    __slots__ = ("segment_bytes", "segment_rows", "stage", "sticky")
+    __slots__ = ("column_bytes_max", "grows", "segment_bytes", "segment_rows", "stage", "sticky")
 
     def __init__(self, stage: StageTopic) -> None:
         self.stage = stage
         self.segment_rows = stage.segment_rows
         self.segment_bytes = min(_SEGMENT_BYTES_MAX, stage.segment_bytes)
+        self.grows = stage.segment_format == "parquet"
+        """Whether columns become a file row group by row group, so that its own size can say when it ends."""
+        self.column_bytes_max = stage.segment_bytes if self.grows else self.segment_bytes
         self.sticky = 0
+
+
+class Room(NamedTuple):
+    """How many more rows and bytes go into what waits; with `ends_segment` nothing follows them in its segment."""
+
+    rows: int
+    size_bytes: int
+    ends_segment: bool
 
 
 class PartitionBuffer:
@@ -49,6 +70,7 @@ class PartitionBuffer:
 
     __slots__ = (
         "bytes_max",
+        "growing",
         "partition",
         "rows",
         "rows_max",
@@ -69,6 +91,7 @@ class PartitionBuffer:
         self.size_bytes = 0
         self.rows_max = 0
         self.bytes_max = 0
+        self.growing: GrowingSegment | None = None
         self.tables: list[pa.Table] = []
         self.table_rows = 0
         self.table_bytes = 0
@@ -78,6 +101,24 @@ class PartitionBuffer:
     def record_count(self) -> int:
         """Return how many records wait."""
         return len(self.rows) + self.table_rows
+
+    def file_bytes(self) -> int:
+        """Return what the file has in memory that its first columns are becoming."""
+        return 0 if self.growing is None else self.growing.noted_bytes
+
+    def room(self) -> Room:
+        """Return how many more rows and bytes go into the row group that waits."""
+        topic, growing = self.topic, self.growing
+        of_segment = Room(
+            topic.segment_rows - self.table_rows - (0 if growing is None else growing.record_count),
+            topic.column_bytes_max - self.table_bytes - (0 if growing is None else growing.size_bytes),
+            ends_segment=True,
+        )
+        if not topic.grows:
+            return of_segment
+        rows, size_bytes = ROW_GROUP_ROWS - self.table_rows, ROW_GROUP_BYTES - self.table_bytes
+        ends_segment = of_segment.rows <= rows or of_segment.size_bytes <= size_bytes
+        return Room(min(rows, of_segment.rows), min(size_bytes, of_segment.size_bytes), ends_segment)
 
 
 class TopicBuffer:
@@ -105,6 +146,8 @@ def _nothing() -> int:
 
 class Limits(NamedTuple):
     """How much may wait: half of the records and of the bytes in buffers, the rest in segments on their way.
+
+    Files that columns are becoming are on their way, too.
 
     A partition gets at most `batch_records_max` rows before it asks again.
     """
@@ -139,6 +182,7 @@ class Buffers:
         self._active: dict[PartitionBuffer, None] = {}
         self._segments: list[PendingSegment] = []
         self._table_bytes = 0
+        self._file_bytes = 0
         # What waited in the active buffers when each was looked at.
         self._seen_rows = 0
         self._seen_bytes = 0
@@ -206,31 +250,27 @@ class Buffers:
         Waits while two uploads per thread are under way, so that memory stays bounded.
         """
         with self._lock:
-            before = len(self._segments)
-            if buffer.rows:
-                self._roll(buffer)
+            made = self._roll(buffer) if buffer.rows else []
             self._active[buffer] = None
-            self._fill(buffer, table)
-            if self._table_bytes >= self._limits.bytes_max // 2:
-                self._roll(max(self._active, key=lambda active: active.size_bytes + active.table_bytes))
-            made = self._segments[before:]
-            uploading = [segment for segment in self._segments if segment.staged is None]
+            made += self._fill(buffer, table)
+            made += self._within_memory()
+            uploading = [segment for segment in self._segments if segment.is_under_way]
         for segment in uploading[: len(uploading) - 2 * self._uploads.threads]:
             self._wait_for(segment)
         self._on_waiting()
         return made
 
-    def _fill(self, buffer: PartitionBuffer, table: pa.Table) -> None:
-        """Append columns, and make a segment at each limit of the topic: whatever the tables' sizes, it is the same."""
-        topic = buffer.topic
+    def _fill(self, buffer: PartitionBuffer, table: pa.Table) -> list[PendingSegment]:
+        """Append columns, and make a segment at each limit, whatever the tables' sizes."""
+        made = []
         start = 0
         while start < table.num_rows:
-            rows = table.slice(start, topic.segment_rows - buffer.table_rows)
-            room_bytes = topic.segment_bytes - buffer.table_bytes
-            if rows.nbytes > room_bytes:
-                fitting = rows_that_fit(rows, room_bytes)
-                if not fitting and buffer.table_rows:
-                    self._roll(buffer)
+            room = buffer.room()
+            rows = table.slice(start, room.rows)
+            if rows.nbytes > room.size_bytes:
+                fitting = rows_that_fit(rows, room.size_bytes)
+                if not fitting and (buffer.table_rows or buffer.growing is not None):
+                    made += self._end_row_group(buffer, ends_segment=room.ends_segment)
                     continue
                 rows = rows.slice(0, max(1, fitting))
             start += rows.num_rows
@@ -239,8 +279,75 @@ class Buffers:
             buffer.table_rows += rows.num_rows
             buffer.table_bytes += size_bytes
             self._table_bytes += size_bytes
-            if start < table.num_rows or self._is_full(buffer):
-                self._roll(buffer)
+            left = buffer.room()
+            if start < table.num_rows or left.rows <= 0 or left.size_bytes <= 0:
+                made += self._end_row_group(buffer, ends_segment=room.ends_segment)
+        return made
+
+    def _end_row_group(self, buffer: PartitionBuffer, *, ends_segment: bool) -> list[PendingSegment]:
+        """Have the columns that wait encoded as the next row group of a file; return what is complete by that."""
+        if ends_segment:
+            return self._roll(buffer)
+        made: list[PendingSegment] = []
+        if buffer.growing is not None and not self._has_room(buffer, buffer.growing):
+            made.append(self._complete(buffer, buffer.growing))
+        if buffer.tables:
+            if buffer.growing is None:
+                buffer.growing = GrowingSegment(self._uploads, buffer.topic.stage, buffer.partition)
+                self._segments.append(buffer.growing)
+            buffer.growing.add(*self._taken(buffer))
+            self._note(buffer.growing)
+        return made
+
+    def _has_room(self, buffer: PartitionBuffer, growing: GrowingSegment) -> bool:
+        """Return whether the columns that wait may be the next row group of a file."""
+        file_bytes = growing.written_bytes()
+        self._note(growing)
+        return file_bytes < FILE_BYTES and file_bytes + buffer.table_bytes <= _FILE_BYTES_MAX
+
+    def _taken(self, buffer: PartitionBuffer) -> tuple[pa.Table, int]:
+        """Return the columns that wait in `buffer`, and their bytes; they wait no more."""
+        table, size_bytes = pa.concat_tables(buffer.tables), buffer.table_bytes
+        self._table_bytes -= size_bytes
+        buffer.tables, buffer.table_rows, buffer.table_bytes = [], 0, 0
+        return table, size_bytes
+
+    def _complete(self, buffer: PartitionBuffer, growing: GrowingSegment, *, start: bool = True) -> GrowingSegment:
+        """Close the file of `buffer`, with the columns that wait if they may be its last row group."""
+        taken = self._taken(buffer) if buffer.tables and self._has_room(buffer, growing) else (None, 0)
+        growing.close(*taken)
+        self._file_bytes -= growing.noted_bytes
+        buffer.growing = None
+        if start:
+            growing.start()
+        return growing
+
+    def _note(self, growing: GrowingSegment) -> None:
+        """Count what a file has in memory now."""
+        now_bytes = growing.memory_bytes
+        self._file_bytes += now_bytes - growing.noted_bytes
+        growing.noted_bytes = now_bytes
+
+    def _within_memory(self) -> list[PendingSegment]:
+        """Send off what is largest until no more waits than may: columns as a row group, if they are enough for one."""
+        made: list[PendingSegment] = []
+        half = self._limits.bytes_max // 2
+        while self._table_bytes >= half:
+            largest = max(self._active, key=lambda active: active.size_bytes + active.table_bytes)
+            if largest.topic.grows and largest.table_bytes >= _ROW_GROUP_BYTES_MIN:
+                made += self._end_row_group(largest, ends_segment=False)
+            else:
+                made += self._roll(largest)
+        while self._file_bytes >= half:
+            largest = max(self._active, key=PartitionBuffer.file_bytes)
+            growing, noted_bytes = largest.growing, largest.file_bytes()
+            assert growing is not None, "only files that grow are counted"
+            # What has been encoded meanwhile takes less than it is counted with.
+            growing.written_bytes()
+            self._note(growing)
+            if growing.noted_bytes >= noted_bytes:
+                made += self._roll(largest)
+        return made
 
     def close_topic(self, topic: TopicBuffer) -> None:
         """Make segments of what waits for a topic that another buffer takes the place of: what it gets comes after."""
@@ -253,7 +360,7 @@ class Buffers:
         with self._lock:
             for buffer in list(self._active):
                 # An empty one stays for a round: a thread may be about to append what its allowance lets it.
-                if buffer.rows_max == 0 and buffer.record_count() == 0:
+                if buffer.rows_max == 0 and buffer.record_count() == 0 and buffer.growing is None:
                     self._forget(buffer)
                     del self._active[buffer]
                 else:
@@ -334,14 +441,14 @@ class Buffers:
         buffer.bytes_max = min(buffer.size_bytes + max(1, waiting_bytes // sharing), buffer.topic.segment_bytes)
         return True
 
-    def _roll(self, buffer: PartitionBuffer, *, start: bool = True) -> None:
+    def _roll(self, buffer: PartitionBuffer, *, start: bool = True) -> list[PendingSegment]:
         """Make segments of what waits in `buffer`; with `start` their uploads begin in the background."""
+        complete: list[PendingSegment] = []
+        if buffer.growing is not None:
+            complete.append(self._complete(buffer, buffer.growing, start=start))
         made = []
         if buffer.tables:
-            table = pa.concat_tables(buffer.tables)
-            made.append(PendingSegment(self._uploads, buffer.topic.stage, buffer.partition, table, buffer.table_bytes))
-            self._table_bytes -= buffer.table_bytes
-            buffer.tables, buffer.table_rows, buffer.table_bytes = [], 0, 0
+            made.append(PendingSegment(self._uploads, buffer.topic.stage, buffer.partition, *self._taken(buffer)))
         count = len(buffer.rows)
         if count:
             rows = buffer.rows[:count]
@@ -350,12 +457,13 @@ class Buffers:
             made.append(PendingSegment(self._uploads, buffer.topic.stage, buffer.partition, rows, size_bytes))
         buffer.rows_max = 0
         self._forget(buffer)
-        if buffer.partition == buffer.topic.sticky and made:
+        if buffer.partition == buffer.topic.sticky and (complete or made):
             buffer.topic.sticky = (buffer.partition + 1) % buffer.topic.stage.partition_count
         self._segments.extend(made)
         if start:
             for segment in made:
                 segment.start()
+        return complete + made
 
     def _wait_for(self, segment: PendingSegment) -> None:
         """Wait for an upload that goes on; what it raises is reported by the call that publishes it."""

@@ -240,21 +240,26 @@ class PendingSegment:
             if self.staged is not None or self._records is None:
                 return
             uploads = self._uploads
-            records, timestamps_ms = _columns(self._records)
             with Deadline(uploads.clock, uploads.timeout_s).governs():
                 born = uploads.born()
-            self.staged = upload_segment(
-                uploads.objects,
-                uploads.ids,
-                born,
-                self.topic,
-                self.partition,
-                records,
-                timestamps_ms=timestamps_ms,
-                clock=uploads.clock,
-                count_payload=uploads.counts_payload,
-            )
+            self.staged = self._uploaded(self._records, born)
             self._records = None
+
+    def _uploaded(self, given: Sequence[Row] | pa.Table, born: int) -> StagedSegment:
+        """Encode the records and put them into the store."""
+        uploads = self._uploads
+        records, timestamps_ms = _columns(given)
+        return upload_segment(
+            uploads.objects,
+            uploads.ids,
+            born,
+            self.topic,
+            self.partition,
+            records,
+            timestamps_ms=timestamps_ms,
+            clock=uploads.clock,
+            count_payload=uploads.counts_payload,
+        )
 
     def delivered(
         self, base_offset: int, append_timestamp_ms: int

@@ -32,8 +32,8 @@ from sparktxn.values import arguments
 
 __all__ = ["STAGING_THREADS", "SegmentStager", "StageTopic", "StagedSegment"]
 
-_BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""What may wait in memory, over all partitions."""
+_BUFFERED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What may wait in memory over all partitions, and as much again of files that grow."""
 
 _REQUEST_TIMEOUT_S: Final = 60.0
 

@@ -21,11 +21,13 @@ from sparktxn.values.counted import counted
 
 __all__ = [
     "INLINE_LIST_BYTES_MAX",
+    "NOT_COUNTED",
     "RECORD_BYTES_MAX",
     "StageTopic",
     "StagedSegment",
     "inline_segment",
     "may_be_carried",
+    "upload_encoded",
     "upload_segment",
 ]
 
@@ -76,21 +78,50 @@ def upload_segment(
         CommandRefused: MESSAGE_TOO_LARGE, the encoded segment is more than one put can carry; INVALID_TIMESTAMP, a
             record is dated before 1970.
     """
-    data = encode_segment(table, segment_format=topic.segment_format, compression=topic.compression)
+    return upload_encoded(
+        objects,
+        ids,
+        born,
+        topic,
+        partition,
+        encode_segment(table, segment_format=topic.segment_format, compression=topic.compression),
+        record_count=table.num_rows,
+        timestamps_ms=timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1]),
+        payload=payload_bytes(table) if count_payload else NOT_COUNTED,
+        clock=clock,
+    )
+
+
+def upload_encoded(
+    objects: ObjectStore,
+    ids: Ids,
+    born: int,
+    topic: StageTopic,
+    partition: int,
+    data: bytes,
+    *,
+    record_count: int,
+    timestamps_ms: tuple[int, int],
+    payload: int,
+    clock: Clock,
+) -> StagedSegment:
+    """Upload a segment that is encoded, of `record_count` records that hold `payload` bytes.
+
+    The other arguments and the errors are those of `upload_segment`.
+    """
     if len(data) > OBJECT_SIZE_MAX:
         raise CommandRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a segment of {counted(table.num_rows, 'record')} for topic {topic.name!r} has {len(data)} "
+            f"a segment of {counted(record_count, 'record')} for topic {topic.name!r} has {len(data)} "
             "bytes: expected at most "
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
-    range_ms = _timestamps_in_log(topic, table, timestamps_ms)
+    range_ms = _timestamps_in_log(topic, timestamps_ms)
     file_name = names.segment_file(born, ids.token(), topic.segment_format)
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
     if put_until_stored(objects, name, data, clock, timeout_s=_TIMEOUT_S) != data:
         raise DamagedObject(name, "it holds other bytes than were put under this unique name")
-    payload = payload_bytes(table) if count_payload else NOT_COUNTED
-    return _staged(topic, partition, file_name, table.num_rows, data, range_ms, payload)
+    return _staged(topic, partition, file_name, record_count, data, range_ms, payload)
 
 
 def may_be_carried(topic: StageTopic, size_bytes: int, store_limit_bytes: int) -> bool:
@@ -121,7 +152,8 @@ def inline_segment(
         return None
     if len(data) > min(bytes_max, INLINE_BYTES_MAX):
         return None
-    range_ms = _timestamps_in_log(topic, table, timestamps_ms)
+    found_ms = timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
+    range_ms = _timestamps_in_log(topic, found_ms)
     name = names.inline_segment(ids.token())
     payload = payload_bytes(table) if count_payload else NOT_COUNTED
     return _staged(topic, partition, name, table.num_rows, data, range_ms, payload, is_inline=True)
@@ -153,13 +185,13 @@ def _staged(
     )
 
 
-def _timestamps_in_log(topic: StageTopic, table: pa.Table, timestamps_ms: tuple[int, int] | None) -> tuple[int, int]:
+def _timestamps_in_log(topic: StageTopic, timestamps_ms: tuple[int, int]) -> tuple[int, int]:
     """Return the least and the greatest timestamp as an append says them.
 
     Raises:
         CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
     """
-    first_ms, last_ms = timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
+    first_ms, last_ms = timestamps_ms
     if first_ms < 0:
         raise CommandRefused(
             ErrorCode.INVALID_TIMESTAMP,

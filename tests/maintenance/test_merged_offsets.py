@@ -22,9 +22,9 @@ from sparktxn.format.schema import with_offsets
 from sparktxn.format.segment import checksum, encode_segment, stored_schema
 from sparktxn.maintenance import compact, rewrite, verify
 from sparktxn.maintenance.checking.segmentcheck import SegmentsToCheck, check_segments, stored_segment
-from sparktxn.maintenance.rewriting import segmentwriter
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock
+from sparktxn.stage import segmentwriter
 from sparktxn.store import read_task
 from sparktxn.values.structs import SegmentRef
 from tests.world import World, next_number
@@ -114,7 +114,7 @@ def test_verifying_misses_it_where_the_name_has_it() -> None:
 @pytest.fixture
 def row_groups(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str]]]:
     """Files that are merged from now on have row groups of four rows. Which are read then, with their columns."""
-    monkeypatch.setattr(segmentwriter, "_ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(segmentwriter, "ROW_GROUP_ROWS", 4)
     read: list[tuple[int, list[str]]] = []
     read_row_group = pq.ParquetFile.read_row_group
 

@@ -26,8 +26,9 @@ from sparktxn.maintenance import (
     run_rewrite_task,
     verify,
 )
-from sparktxn.maintenance.rewriting import newestoffsets, segmentwriter
+from sparktxn.maintenance.rewriting import newestoffsets
 from sparktxn.scan.plan import Order, ReadTask
+from sparktxn.stage import segmentwriter
 from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read
 from tests.property.test_rewrites import COLUMNS, commit_rows, offset_rows
@@ -308,7 +309,7 @@ def grouping_often() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(newestoffsets, "_WAITING_BYTES", 60)
         patched.setattr(newestoffsets, "_HASHED_ROWS", 2)
-        patched.setattr(segmentwriter, "_ROW_GROUP_ROWS", 3)
+        patched.setattr(segmentwriter, "ROW_GROUP_ROWS", 3)
         yield
 
 

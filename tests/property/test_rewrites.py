@@ -27,12 +27,12 @@ from sparktxn.maintenance import (
     run_rewrite_task,
     verify,
 )
-from sparktxn.maintenance.rewriting import segmentwriter
 from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, Order
 from sparktxn.scan.storedfiles import committed_files, have_cut_parts
 from sparktxn.scan.systemtables import TableSelection
+from sparktxn.stage import segmentwriter
 from sparktxn.store import read_table_task
 from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import (
@@ -222,7 +222,7 @@ steps = st.lists(
 def small_row_groups() -> Iterator[None]:
     """A rewritten file has a row group for every few records, as otherwise for many megabytes."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(segmentwriter, "_ROW_GROUP_ROWS", 2)
+        patched.setattr(segmentwriter, "ROW_GROUP_ROWS", 2)
         yield
 
 

@@ -13,12 +13,12 @@ from sparktxn.format import names
 from sparktxn.format.segment import checksum
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
-from sparktxn.maintenance.rewriting.segmentwriter import SegmentWriter
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.scan.storedrecords import stored_blocks
+from sparktxn.stage.segmentwriter import SegmentWriter
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import CompactedSegment, RewrittenSegment, SegmentRef

@@ -50,7 +50,7 @@ def test_segments_hold_all_rows_in_order_within_the_limits(
 ) -> None:
     objects, stage = ScriptedStore(), stage_topic(segment_rows=str(rows_max))
     topic = TopicBuffer(stage)
-    topic.shared.segment_bytes = bytes_max
+    topic.shared.segment_bytes = topic.shared.column_bytes_max = bytes_max
     buffers = buffers_of(objects, InlineBackground())
     for table in tables:
         buffers.add_table(topic.partitions[0], records(table))
