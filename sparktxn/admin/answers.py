@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Any, Final, ParamSpec, Self, TypeVar
@@ -23,6 +23,7 @@ __all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "answered", "clock_of", "list
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 P = ParamSpec("P")
 
 REQUEST_TIMEOUT_S: Final = 60.0
@@ -144,6 +145,23 @@ class AnsweringClient(WithoutCredentials):
     ) -> dict[Any, Future[Result]]:
         self._check()
         return {key(item): self._answer(partial(call, item)) for item in items}
+
+    def _together(
+        self, keys: Sequence[Key], call: Callable[[], Sequence[Result | KafkaException]]
+    ) -> dict[Key, Future[Result]]:
+        """Return the outcomes of one call for all `keys`, in their order; each has the error of a call that fails."""
+        self._check()
+        outcomes = self._answer(call)
+        error = outcomes.exception()
+        answers: Sequence[Any] = [error] * len(keys) if error is not None else outcomes.result()
+        found: dict[Key, Future[Result]] = {}
+        for key, answer in zip(keys, answers, strict=True):
+            future = found[key] = Future()
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        return found
 
 
 def list_of(name: str, given: object, kind: type[Item]) -> list[Item]:

@@ -236,10 +236,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         isolation: Isolation = "read_committed" if committed else "read_uncommitted"
 
-        return self._each(
-            offsets.items(),
-            lambda item: records.list_offset(self._log(), self._uri, *item, isolation),
-            lambda item: asked_of(*item),
+        return self._together(
+            [asked_of(*item) for item in offsets.items()],
+            lambda: records.list_offsets(self._log(), self._uri, list(offsets.items()), isolation),
         )
 
     @answered

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from sparktxn.admin.topics import refusal
-from sparktxn.errors import ErrorCode
+from sparktxn.admin.topics import existing_topic, refusal
+from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 from sparktxn.kafka.message import TopicPartition
@@ -15,31 +20,60 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
+from sparktxn.store.existingview import view_of_existing
 
-__all__ = ["delete_records", "list_offset"]
+__all__ = ["delete_records", "list_offsets"]
+
+_Told = TypeVar("_Told")
+_Place = tuple[str, int, int]
+"""A topic, a partition and an offset."""
 
 _NONE = ListOffsetsResultInfo(-1, -1)
 
 
-def _partition_view(view: ReadView, partition: TopicPartition) -> PartitionView:
-    found = view.partitions.get((partition.topic, partition.partition))
-    if found is None:
-        count = view.topics[partition.topic].partition_count
-        reason = f"topic {partition.topic!r} has partitions 0 to {count - 1}, not {partition.partition}"
-        raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-    return found
+def list_offsets(
+    log: Log, uri: str, asked: Sequence[tuple[TopicPartition, OffsetSpec]], isolation: Isolation
+) -> list[ListOffsetsResultInfo | KafkaException]:
+    """Return an offset of each partition, -1 if there is none, or why it cannot be told; all by one view.
 
-
-def list_offset(
-    log: Log, uri: str, partition: TopicPartition, spec: OffsetSpec, isolation: Isolation
-) -> ListOffsetsResultInfo:
-    """Return one offset of a partition; -1 if there is none.
+    The error is ``UNKNOWN_TOPIC_OR_PARTITION``, or that of a store in which a partition's records cannot be read.
 
     Raises:
-        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
+        StoreError: the log cannot be read.
     """
-    whole = log.view([partition.topic])
-    view = _partition_view(whole, partition)
+    whole = view_of_existing(log, (partition.topic for partition, _ in asked))
+    answers = [_told(partial(_listed, log, uri, whole, *each, isolation)) for each in asked]
+    by_time = [place for place, (_, spec) in enumerate(asked) if spec.timestamp_ms is not None]
+    found = {
+        (asked[place][0].topic, asked[place][0].partition, answer.offset): place
+        for place in by_time
+        if isinstance(answer := answers[place], ListOffsetsResultInfo) and answer.offset >= 0
+    }
+    if not found:
+        return answers
+    times = _told(partial(_times_at, log, uri, whole, list(found), isolation))
+    for place in by_time:
+        answer, partition = answers[place], asked[place][0]
+        if isinstance(answer, ListOffsetsResultInfo) and answer.offset >= 0:
+            where = (partition.topic, partition.partition, answer.offset)
+            answers[place] = (
+                times if isinstance(times, KafkaException) else replace(answer, timestamp=times.get(where, -1))
+            )
+    return answers
+
+
+def _told(call: Callable[[], _Told]) -> _Told | KafkaException:
+    try:
+        return call()
+    except KafkaException as error:
+        return error
+
+
+def _listed(
+    log: Log, uri: str, whole: ReadView, partition: TopicPartition, spec: OffsetSpec, isolation: Isolation
+) -> ListOffsetsResultInfo:
+    """Return the offset of a partition, without the time of its record where a time was asked for."""
+    view = _partition_view(log, whole, partition)
     if spec.earliest_:
         return ListOffsetsResultInfo(view.log_start_offset, -1)
     if spec.max_timestamp_:
@@ -47,10 +81,34 @@ def list_offset(
     if spec.timestamp_ms is None:
         return ListOffsetsResultInfo(end_of(view, isolation), -1)
     offset = offset_for_time(log.objects, view, spec.timestamp_ms, isolation)
-    if offset is None:
-        return _NONE
-    times = _times(log, uri, whole, view, offset, offset + 1, isolation)
-    return ListOffsetsResultInfo(offset, times.column("timestamp")[0].as_py())
+    return _NONE if offset is None else ListOffsetsResultInfo(offset, -1)
+
+
+def _partition_view(log: Log, whole: ReadView, partition: TopicPartition) -> PartitionView:
+    found = whole.partitions.get((partition.topic, partition.partition))
+    if found is None:
+        topic = whole.topics.get(partition.topic) or existing_topic(log, partition.topic)
+        reason = f"topic {partition.topic!r} has partitions 0 to {topic.partition_count - 1}, not {partition.partition}"
+        raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+    return found
+
+
+def _times_at(log: Log, uri: str, whole: ReadView, places: Sequence[_Place], isolation: Isolation) -> dict[_Place, int]:
+    """Return the timestamps of single records in milliseconds, by one plan for each layout of topics."""
+    found = {}
+    for is_typed in (False, True):
+        ranges = {
+            (topic, partition): (offset, offset + 1)
+            for topic, partition, offset in places
+            if (whole.topics[topic].schema is not None) == is_typed
+        }
+        columns = ("_timestamp",) if is_typed else ("timestamp",)
+        tasks = plan_ranges(log.objects, uri, whole, ranges, isolation=isolation, columns=columns) if ranges else []
+        for task in tasks:
+            for batch in read(log.objects, task):
+                for timestamp_ms in batch.column(0).cast(pa.int64()).to_pylist():
+                    found[task.topic, task.partition, task.start_offset] = timestamp_ms
+    return found
 
 
 def _times(
@@ -98,7 +156,7 @@ def delete_records(log: Log, partition: TopicPartition) -> DeletedRecords:
             ``OFFSET_OUT_OF_RANGE``: the offset is past the end, or below 0.
     """
     log.changeable_topic(partition.topic)
-    view = _partition_view(log.view([partition.topic]), partition)
+    view = _partition_view(log, log.view([partition.topic]), partition)
     command = DeleteRecords(log.ids.token(), view.topic.topic_id, partition.partition, partition.offset)
     (result,) = log.submit([command])
     return DeletedRecords(result.base_offset)

@@ -7,17 +7,18 @@ from typing import Final
 
 from sparktxn.consumer.offsets import unknown_partition
 from sparktxn.consumer.polling import Reading
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.process.clock import Clock, in_time
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
+from sparktxn.store.existingview import view_of_existing
 from sparktxn.values import arguments
 
 __all__ = ["ConsumerLookups", "clock_of"]
@@ -69,31 +70,25 @@ class ConsumerLookups(WithoutCredentials):
         """
         self._check()
         given = topic_partitions("partitions", partitions)
+        with self._log.within(_TIMEOUT_S):
+            whole = view_of_existing(self._log, (partition.topic for partition in given))
         found = []
         for partition in given:
             answer = TopicPartition(partition.topic, partition.partition, partition.offset)
             if partition.offset >= 0:
-                view = self._view_of(partition)
+                view = _of_view(whole, partition)
                 offset = offset_for_time(self._log.objects, view, partition.offset, self._settings.isolation)
                 answer.offset = OFFSET_END if offset is None else offset
             elif partition.offset in (OFFSET_BEGINNING, OFFSET_END):
-                view = self._view_of(partition)
+                view = _of_view(whole, partition)
                 begins = partition.offset == OFFSET_BEGINNING
                 answer.offset = view.log_start_offset if begins else end_of(view, self._settings.isolation)
             found.append(answer)
         return found
 
     def _view_of(self, partition: TopicPartition) -> PartitionView:
-        try:
-            with self._log.within(_TIMEOUT_S):
-                view = self._log.view([partition.topic])
-            found = view.partitions.get((partition.topic, partition.partition))
-        except CommandRefused:
-            found = None
-        if found is None:
-            reason = unknown_partition(partition).str()
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
-        return found
+        with self._log.within(_TIMEOUT_S):
+            return _of_view(view_of_existing(self._log, [partition.topic]), partition)
 
     @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
@@ -108,3 +103,11 @@ class ConsumerLookups(WithoutCredentials):
         """Return the id that the store was created with; `timeout` is in seconds."""
         self._check()
         return self._log.store_id
+
+
+def _of_view(view: ReadView, partition: TopicPartition) -> PartitionView:
+    found = view.partitions.get((partition.topic, partition.partition))
+    if found is None:
+        reason = unknown_partition(partition).str()
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
+    return found

@@ -51,7 +51,7 @@ class Broker:
         self.appends = AppendRounds(self.log, linger_s=settings.linger_ms / 1000, timeout_s=settings.timeout_s)
         self.transactions = HeldTransactions(self.log, settings)
         self.topics = TopicLookup(self.log, store.store_id)
-        self.reads = Reads(store, self.topics)
+        self.reads = Reads(store)
         self.members = Members(self.log)
         roster = GroupRosters(self.log, self.members)
         self.groups = ClassicGroups(self.log, self.members, roster)

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
-from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.gateway.typedrecords import records_of
 from sparktxn.gateway.wire.compression import UNCOMPRESSED, ZSTD, codec_of
 from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
@@ -22,6 +20,7 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_type
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.store import Store, read_task
+from sparktxn.store.existingview import view_of_existing
 
 __all__ = ["Fetched", "Reads"]
 
@@ -84,23 +83,14 @@ _Key = tuple[int, int, Isolation, int]
 class Reads:
     """Reads partitions of a store from any offset on. Safe for several threads."""
 
-    def __init__(self, store: Store, topics: TopicLookup) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._topics = topics
         self._lock = threading.Lock()
         self._open: OrderedDict[_Key, _Cursor] = OrderedDict()
 
     def view(self, topics: set[str]) -> ReadView:
         """Return the newest view of topics that exist; the others are left out."""
-        self._topics.read_on_for((name, 0) for name in topics)
-        while True:
-            known = sorted(filter(self._topics.has, topics))
-            try:
-                return self._store.view(known)
-            except CommandRefused as refused:
-                # It was deleted meanwhile: the view has made this known.
-                if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
+        return view_of_existing(self._store.log, topics)
 
     def fetch(
         self,
@@ -145,32 +135,6 @@ class Reads:
                 self._forget(found)
                 records = self._records(view, found, offset, isolation, bytes_max, codec, whole_record)
         return Fetched(records, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
-
-    def time_of(self, found: PartitionView, offset: int, isolation: Isolation) -> int:
-        """Return the timestamp of the record at `offset`, in milliseconds; -1 if there is none."""
-        for rows in self._rows(found, offset, offset + 1, isolation):
-            if rows.num_rows:
-                return int(_milliseconds(rows)[0].as_py())
-        return -1
-
-    def newest(self, found: PartitionView, isolation: Isolation) -> tuple[int, int]:
-        """Return (offset, timestamp in milliseconds) of the first record with the greatest timestamp; -1 if none."""
-        end_offset = end_of(found, isolation)
-        newest = (-1, -1)
-        for rows in self._rows(found, found.log_start_offset, end_offset, isolation):
-            if rows.num_rows:
-                times = _milliseconds(rows)
-                greatest = pc.max(times).as_py()
-                if greatest > newest[1]:
-                    newest = (rows.column("offset")[pc.index(times, greatest).as_py()].as_py(), greatest)
-        return newest
-
-    def _rows(self, found: PartitionView, start: int, end: int, isolation: Isolation) -> Iterator[pa.RecordBatch]:
-        key = (found.topic.name, found.partition)
-        view = ReadView(found.entry, 0, {found.topic.name: found.topic}, {key: found})
-        for task in self._store.plan(view, {key: (start, end)}, isolation=isolation):
-            for rows in read_task(task, self._store.options):
-                yield rows if found.topic.schema is None else records_of(rows)
 
     def _records(
         self,
@@ -241,7 +205,3 @@ class Reads:
         options = self._store.options
         rows = (batch for task in tasks for batch in read_task(task, options))
         return _Cursor(rows, end)
-
-
-def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
-    return rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())

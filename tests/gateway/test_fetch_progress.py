@@ -11,7 +11,6 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from sparktxn import Producer
 from sparktxn.gateway.partitionreads import Reads
-from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.scan.plan import Isolation, end_of
 from sparktxn.store import Store
 from tests.seeds import examples, seed_of
@@ -105,7 +104,7 @@ def test_every_answer_gets_a_reader_on(tmp_path: Path, tail: str) -> None:
         uri = str(tmp_path / f"{turn}")
         with Store.open(uri, create=True, options={"store.fsync": "false"}) as store:
             store.create_topic("t", 1, settings={"max.message.bytes": "100000"})
-            reads = Reads(store, TopicLookup(store.log, store.store_id))
+            reads = Reads(store)
             readers = [Reader(reads, isolation) for isolation in ISOLATIONS for _ in range(2)]
             writers = Writers(random, uri, tail)
             for number in range(12):

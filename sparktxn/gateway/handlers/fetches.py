@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sparktxn.admin import OffsetSpec, TopicPartition
+from sparktxn.admin.records import list_offsets as list_offsets_of
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.partitionreads import Fetched
 from sparktxn.gateway.topiclookup import AskedTopic, unknown_id
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
-from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.kafka.admin import ListOffsetsResultInfo
+from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import Deadline
-from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, end_of
+from sparktxn.scan.plan import Isolation
 
 __all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
 
@@ -27,6 +29,8 @@ _IDS_FROM: Final = 13
 _ZSTD_VERSION: Final = 10
 """Clients that ask in an older version of Fetch may not read zstd (KIP-110)."""
 _BYTES_MAX: Final = 50 * 1024 * 1024
+_NEVER_MS: Final = 2**63 - 1
+_NO_OFFSET: Final = ListOffsetsResultInfo(-1, -1)
 
 
 def _isolation(request: Request) -> Isolation:
@@ -136,41 +140,37 @@ async def list_offsets(broker: Broker, request: Request) -> Answer:
 
 
 def _listed(broker: Broker, request: Request) -> list[dict[str, Any]]:
-    isolation = _isolation(request)
-    view = broker.reads.view({topic.name for topic in request.body.topics})
+    asked = [(topic.name, part) for topic in request.body.topics for part in topic.partitions]
+    wanted = [(TopicPartition(name, part.partition_index), _spec(part.timestamp)) for name, part in asked]
+    found = list_offsets_of(broker.log, broker.store.uri, wanted, _isolation(request))
+    answers = (_offset(part, one) for (_, part), one in zip(asked, found, strict=True))
     return [
-        {
-            "name": topic.name,
-            "partitions": [_offset(broker, view, topic.name, asked, isolation) for asked in topic.partitions],
-        }
-        for topic in request.body.topics
+        {"name": topic.name, "partitions": [next(answers) for _ in topic.partitions]} for topic in request.body.topics
     ]
 
 
-def _offset(broker: Broker, view: ReadView, topic: str, asked: Any, isolation: Isolation) -> dict[str, Any]:
-    answer = {"partition_index": asked.partition_index, "leader_epoch": 0, "old_style_offsets": []}
-    found = view.partitions.get((topic, asked.partition_index))
-    code = _epoch_code(asked) if found is not None else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    offset = timestamp_ms = -1
-    if not code and found is not None:
-        try:
-            offset, timestamp_ms = _located(broker, found, asked.timestamp, isolation)
-        except KafkaException as error:
-            code = code_of(error)
-    return {**answer, "error_code": code, "offset": offset, "timestamp": timestamp_ms}
-
-
-def _located(broker: Broker, found: PartitionView, timestamp_ms: int, isolation: Isolation) -> tuple[int, int]:
+def _spec(timestamp_ms: int) -> OffsetSpec:
+    """Return what a time asks for. A negative one that means nothing here is a time that no record has."""
     if timestamp_ms == _LATEST:
-        return end_of(found, isolation), -1
+        return OffsetSpec.latest()
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
-        return found.log_start_offset, -1
+        return OffsetSpec.earliest()
     if timestamp_ms == _MAX_TIMESTAMP:
-        return broker.reads.newest(found, isolation)
-    if timestamp_ms < 0:
-        return -1, -1
-    offset = offset_for_time(broker.log.objects, found, timestamp_ms, isolation)
-    return (-1, -1) if offset is None else (offset, broker.reads.time_of(found, offset, isolation))
+        return OffsetSpec.max_timestamp()
+    return OffsetSpec.for_timestamp(timestamp_ms if timestamp_ms >= 0 else _NEVER_MS)
+
+
+def _offset(asked: Any, found: ListOffsetsResultInfo | KafkaException) -> dict[str, Any]:
+    code = code_of(found) if isinstance(found, KafkaException) else _epoch_code(asked)
+    offset = _NO_OFFSET if isinstance(found, KafkaException) or code else found
+    return {
+        "partition_index": asked.partition_index,
+        "leader_epoch": 0,
+        "old_style_offsets": [],
+        "error_code": code,
+        "offset": offset.offset,
+        "timestamp": offset.timestamp,
+    }
 
 
 async def offset_for_leader_epoch(broker: Broker, request: Request) -> Answer:
