@@ -24,6 +24,7 @@ from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.store.groupoffsets import answered_offset
 from sparktxn.store.joining import group_of_members, is_members_name, members_name
 from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -172,7 +173,11 @@ def group_lag(log: Log, overdue: Overdue, group_id: str, *, committed: bool) -> 
     Without `committed` it is up to the log end.
     """
     names = log.topic_names()
-    offsets = {(found.topic_id, found.partition): found.offset for found in log.group_offsets(group_id)}
+    offsets = {
+        (found.topic_id, found.partition): found.offset
+        for found in log.group_offsets(group_id)
+        if answered_offset(found).offset >= 0
+    }
     holders = {
         place: member.member_id
         for member in _with_members(log, group_id, overdue)[1]
@@ -254,8 +259,9 @@ def _offset_of(log: Log, group_id: str, partition: TopicPartition, require_stabl
         return answer
     found = log.committed_offset(group_id, topic.topic_id, partition.partition)
     if found is not None:
-        answer.offset, answer.metadata = found.offset, found.metadata
-        answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
+        offset, leader_epoch = answered_offset(found)
+        answer.offset, answer.metadata = offset, found.metadata
+        answer.leader_epoch = leader_epoch if leader_epoch >= 0 else None
     return answer
 
 

@@ -24,7 +24,7 @@ from sparktxn.store.existingview import view_of_existing
 
 __all__ = ["delete_records", "list_offsets"]
 
-_Told = TypeVar("_Told")
+_Listed = TypeVar("_Listed")
 _Place = tuple[str, int, int]
 """A topic, a partition and an offset."""
 
@@ -34,7 +34,7 @@ _NONE = ListOffsetsResultInfo(-1, -1)
 def list_offsets(
     log: Log, uri: str, asked: Sequence[tuple[TopicPartition, OffsetSpec]], isolation: Isolation
 ) -> list[ListOffsetsResultInfo | KafkaException]:
-    """Return an offset of each partition, -1 if there is none, or why it cannot be told; all by one view.
+    """Return an offset of each partition, -1 if there is none, or why there is none to return; all by one view.
 
     The error is ``UNKNOWN_TOPIC_OR_PARTITION``, or that of a store in which a partition's records cannot be read.
 
@@ -42,7 +42,7 @@ def list_offsets(
         StoreError: the log cannot be read.
     """
     whole = view_of_existing(log, (partition.topic for partition, _ in asked))
-    answers = [_told(partial(_listed, log, uri, whole, *each, isolation)) for each in asked]
+    answers = [_outcome(partial(_listed, log, uri, whole, *each, isolation)) for each in asked]
     by_time = [place for place, (_, spec) in enumerate(asked) if spec.timestamp_ms is not None]
     found = {
         (asked[place][0].topic, asked[place][0].partition, answer.offset): place
@@ -51,7 +51,7 @@ def list_offsets(
     }
     if not found:
         return answers
-    times = _told(partial(_times_at, log, uri, whole, list(found), isolation))
+    times = _outcome(partial(_times_at, log, uri, whole, list(found), isolation))
     for place in by_time:
         answer, partition = answers[place], asked[place][0]
         if isinstance(answer, ListOffsetsResultInfo) and answer.offset >= 0:
@@ -62,7 +62,7 @@ def list_offsets(
     return answers
 
 
-def _told(call: Callable[[], _Told]) -> _Told | KafkaException:
+def _outcome(call: Callable[[], _Listed]) -> _Listed | KafkaException:
     try:
         return call()
     except KafkaException as error:

@@ -14,6 +14,7 @@ from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.write.queue import Ticket
 from sparktxn.process.clock import Deadline, is_time_up, time_left_s
+from sparktxn.store.groupoffsets import answered_offset
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import CommittedOffset
@@ -163,8 +164,9 @@ class GroupOffsets:
         found = self.committed_offset(topic.topic_id, partition.partition)
         self._answered[topic.topic_id, partition.partition] = found
         if found is not None:
-            answer.offset, answer.metadata = found.offset, found.metadata
-            answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
+            offset, leader_epoch = answered_offset(found)
+            answer.offset, answer.metadata = offset, found.metadata
+            answer.leader_epoch = leader_epoch if leader_epoch >= 0 else None
         return answer, self.is_stable(topic.topic_id, partition.partition)
 
     def commit(self, offsets: Sequence[TopicPartition]) -> None:

@@ -16,6 +16,7 @@ from sparktxn.gateway.handlers import (
     groupadmin,
     groupmembership,
     logdirs,
+    notserved,
     offsetrequests,
     producing,
     sasl,
@@ -111,6 +112,10 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         42: Served(0, 2, groupadmin.delete_groups),
         44: Served(0, 1, configadmin.incremental_alter_configs),
         47: Served(0, 0, groupadmin.offset_delete),
+        48: Served(0, 1, notserved.describe_client_quotas),
+        49: Served(0, 1, notserved.alter_client_quotas),
+        50: Served(0, 0, notserved.describe_scram_credentials),
+        51: Served(0, 0, notserved.alter_scram_credentials),
         60: Served(0, 2, cluster.describe_cluster),
         61: Served(0, 0, transactionadmin.describe_producers),
         65: Served(0, 0, transactionadmin.describe_transactions),
@@ -119,6 +124,13 @@ SERVED: Final[Mapping[int, Served]] = MappingProxyType(
         69: Served(0, 1, consumergrouprequests.consumer_group_describe),
         74: Served(0, 1, configadmin.list_config_resources),
         75: Served(0, 0, topicadmin.describe_topic_partitions),
+        76: Served(1, 1, notserved.share_group_heartbeat),
+        77: Served(1, 1, notserved.share_group_describe),
+        88: Served(0, 0, notserved.streams_group_heartbeat),
+        89: Served(0, 0, notserved.streams_group_describe),
+        90: Served(0, 0, notserved.describe_share_group_offsets),
+        91: Served(0, 0, notserved.alter_share_group_offsets),
+        92: Served(0, 0, notserved.delete_share_group_offsets),
     }
 )
 

@@ -1,8 +1,14 @@
-"""The offsets of consumer groups, for engines that keep a group's progress: read by group, and made into commands."""
+"""The offsets of consumer groups, for engines that keep a group's progress: read by group, and made into commands.
+
+A broker takes any offset, also one below 0, such as -2 of a client that means "earliest". Consumers then go by their
+``auto.offset.reset``, as if there were none. The log has no offsets below 0. So such a one is kept as `_NO_OFFSET`, an
+offset that no partition has, with a leader epoch that says it: every consumer goes by its setting, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import OffsetToCommit
@@ -10,12 +16,43 @@ from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.log.log import Log
 from sparktxn.values import arguments
+from sparktxn.values.structs import CommittedOffset
 
-__all__ = ["committed_offsets", "offsets_to_commit"]
+__all__ = ["answered_offset", "any_offset_to_commit", "committed_offsets", "offsets_to_commit"]
+
+_NO_OFFSET: Final = 2**63 - 1
+_NO_LEADER_EPOCH: Final = -1
+_LEAST: Final = -(2**63) + 1
+
+
+def any_offset_to_commit(
+    topic_id: int, partition: int, offset: int, metadata: str, leader_epoch: int
+) -> OffsetToCommit:
+    """Return the command's form of an offset that a client of a broker commits, whatever it is."""
+    if offset < 0:
+        return OffsetToCommit(topic_id, partition, _NO_OFFSET, metadata, max(offset, _LEAST) - 1)
+    return OffsetToCommit(topic_id, partition, offset, metadata, max(leader_epoch, _NO_LEADER_EPOCH))
+
+
+class AnsweredOffset(NamedTuple):
+    """A committed offset as it was given, and the leader epoch, which is -1 if there was none."""
+
+    offset: int
+    leader_epoch: int
+
+
+def answered_offset(found: CommittedOffset) -> AnsweredOffset:
+    """Return a committed offset as it was given."""
+    if found.leader_epoch < _NO_LEADER_EPOCH:
+        return AnsweredOffset(found.leader_epoch + 1, _NO_LEADER_EPOCH)
+    return AnsweredOffset(found.offset, found.leader_epoch)
 
 
 def committed_offsets(log: Log, group_id: str) -> ConsumerGroupTopicPartitions:
-    """Return all offsets that a group has committed for existing partitions, as last known, by topic and partition."""
+    """Return all offsets that a group has committed for existing partitions, as last known, by topic and partition.
+
+    One below 0 is left out: the group starts there as if it had none.
+    """
     topic_names = log.topic_names()
     found = [
         TopicPartition(
@@ -26,7 +63,7 @@ def committed_offsets(log: Log, group_id: str) -> ConsumerGroupTopicPartitions:
             offset.leader_epoch if offset.leader_epoch >= 0 else None,
         )
         for offset in log.group_offsets(group_id)
-        if offset.topic_id in topic_names
+        if offset.topic_id in topic_names and answered_offset(offset).offset >= 0
     ]
     return ConsumerGroupTopicPartitions(group_id, sorted(found))
 

@@ -30,6 +30,8 @@ LOWEST_IN_KAFKA: Mapping[str, int] = {
     "delete_acls": 1,
     "describe_configs": 1,
     "describe_log_dirs": 1,
+    "share_group_heartbeat": 1,
+    "share_group_describe": 1,
 }
 """Of what a broker of 4.3 announces; 0 for all others. It does not serve 0 to 2 of Produce, which it announces."""
 

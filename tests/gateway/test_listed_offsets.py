@@ -12,6 +12,7 @@ from sparktxn import Consumer, Producer
 from sparktxn.admin import AdminClient, OffsetSpec, TopicPartition
 from sparktxn.admin import records as adminrecords
 from sparktxn.log.log import Log
+from sparktxn.scan.plan import plan_ranges
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 
@@ -33,7 +34,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return counted
 
     monkeypatch.setattr(Log, "view", counting("views", Log.view))
-    monkeypatch.setattr(adminrecords, "plan_ranges", counting("plans", adminrecords.plan_ranges))
+    monkeypatch.setattr(adminrecords, "plan_ranges", counting("plans", plan_ranges))
     return found
 
 
@@ -108,8 +109,8 @@ def test_an_administrator_and_a_consumer_take_one_view_for_many_partitions(
         assert calls["views"] == 1
         assert calls["plans"] <= 1
         for partition, answer in answers.items():
-            found = answer.result()
-            assert (found.offset, found.timestamp) == expected(partition.partition, asked)
+            listed = answer.result()
+            assert (listed.offset, listed.timestamp) == expected(partition.partition, asked)
         missing = admin.list_offsets({TopicPartition("none", 0): spec, TopicPartition("many", 0): spec})
         reasons = [answer.exception() for answer in missing.values()]
         assert "topic 'none' does not exist" in str(reasons[0])

@@ -111,7 +111,8 @@ def _described_group(broker: Broker, group_id: str) -> dict[str, Any]:
     def found() -> dict[str, Any]:
         group, members = broker.log.group(group_id), broker.log.group_members(group_id)
         if group is None or all(member.classic for member in members):
-            reason = f"group {group_id!r} has no members of this protocol"
+            is_one = group is not None or broker.log.group_offsets(group_id) or broker.led_groups.has(group_id)
+            reason = f"group {group_id!r} {'has no members of this protocol' if is_one else 'does not exist'}"
             raise CommandRefused(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         return _group(broker, group, members)
 

@@ -109,7 +109,10 @@ def _answered(group_id: str, outcome: Outcome, version: int) -> dict[str, Any]:
         return {**answer, "members": []}
     group: ConsumerGroupDescription = outcome.result
     if group.state is ConsumerGroupState.DEAD and version >= _GROUP_ID_NOT_FOUND_FROM_VERSION:
-        answer |= {"error_code": int(ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"no group {group_id!r} exists"}
+        answer |= {
+            "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
+            "error_message": f"group {group_id!r} does not exist",
+        }
     return {
         **answer,
         "group_state": _STATES[group.state],
@@ -202,6 +205,8 @@ def _forgotten(broker: Broker, body: Any) -> dict[TopicPartition, int] | int:
         return int(ErrorCode.NON_EMPTY_GROUP)
     codes = dict.fromkeys(asked, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     known = [where for where in asked if _exists(broker, where)]
+    if not (known or broker.log.group(body.group_id) or broker.log.group_offsets(body.group_id)):
+        return int(ErrorCode.GROUP_ID_NOT_FOUND)
     # Together: a group that has lost its last offset is not a group any more.
     outcome = _forget(broker, body.group_id, known) if known else Outcome(0)
     if outcome.code in _OF_THE_GROUP:

@@ -16,6 +16,7 @@ from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.state.limits import METADATA_BYTES_MAX
+from sparktxn.store.groupoffsets import answered_offset, any_offset_to_commit
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.structs import CommittedOffset, TopicState
 
@@ -113,7 +114,7 @@ def _to_commit(name: Name, topic: TopicState | None, part: Any) -> tuple[int, Of
     if len(metadata.encode()) > METADATA_BYTES_MAX:
         return int(ErrorCode.OFFSET_METADATA_TOO_LARGE), None
     epoch = getattr(part, "committed_leader_epoch", -1)
-    return 0, OffsetToCommit(topic.topic_id, part.partition_index, part.committed_offset, metadata, epoch)
+    return 0, any_offset_to_commit(topic.topic_id, part.partition_index, part.committed_offset, metadata, epoch)
 
 
 def _commit(broker: Broker, body: Any, generation: int, offsets: tuple[OffsetToCommit, ...]) -> None:
@@ -235,10 +236,11 @@ def _partition(broker: Broker, group_id: str, place: _Places, number: int, stabl
         code = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
     else:
         found = broker.log.committed_offset(group_id, topic.topic_id, number)
+    answered = None if found is None else answered_offset(found)
     return {
         "partition_index": number,
-        "committed_offset": -1 if found is None else found.offset,
-        "committed_leader_epoch": -1 if found is None else found.leader_epoch,
+        "committed_offset": -1 if answered is None else answered.offset,
+        "committed_leader_epoch": -1 if answered is None else answered.leader_epoch,
         "metadata": "" if found is None else found.metadata or "",
         "error_code": code,
     }

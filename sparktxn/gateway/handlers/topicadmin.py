@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sparktxn.admin import NewPartitions, NewTopic, TopicPartition
@@ -49,7 +50,7 @@ def _create(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
         count = len(asked.assignments)
         if {each.partition_index for each in asked.assignments} != set(range(count)):
             return refused(_INVALID_REPLICA_ASSIGNMENT, "replicas are assigned to other partitions than 0, 1, …")
-        if (wrong := _unknown_node(broker, asked.assignments)) is not None:
+        if wrong := _unknown_node(broker, asked.assignments, [each.partition_index for each in asked.assignments]):
             return wrong
     new = NewTopic(asked.name, count, config={each.name: each.value for each in asked.configs})
     try:
@@ -65,11 +66,18 @@ def _create(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
     return Outcome(0, None, described)
 
 
-def _unknown_node(broker: Broker, assignments: Sequence[Any]) -> Outcome | None:
-    for each in assignments:
-        if not each.broker_ids or not set(each.broker_ids) <= set(range(len(broker.placement.nodes))):
-            reason = f"replicas are on nodes {list(each.broker_ids)}: expected 0 to {len(broker.placement.nodes) - 1}"
-            return refused(_INVALID_REPLICA_ASSIGNMENT, reason)
+def _unknown_node(broker: Broker, assignments: Sequence[Any], partitions: Iterable[int]) -> Outcome | None:
+    """Return the refusal of an assignment that names a broker that is not a gateway of the store, or none at all."""
+    count = len(broker.placement.nodes)
+    has = "broker 0" if count == 1 else f"brokers 0 to {count - 1}"
+    for each, partition in zip(assignments, partitions, strict=False):
+        about = f"the replica assignment of partition {partition} names"
+        if not each.broker_ids:
+            return refused(_INVALID_REPLICA_ASSIGNMENT, f"{about} no broker: expected {has}")
+        for node in each.broker_ids:
+            if not 0 <= node < count:
+                reason = f"{about} broker {node}, which does not exist: expected {has}"
+                return refused(_INVALID_REPLICA_ASSIGNMENT, reason)
     return None
 
 
@@ -132,7 +140,8 @@ def _grow(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
                 f"replicas are assigned to {len(asked.assignments)} partitions: {asked.name!r} has "
                 f"{known.partition_count}, and is to have {asked.count}",
             )
-        if (wrong := _unknown_node(broker, asked.assignments)) is not None:
+        first = 0 if known is None else known.partition_count
+        if wrong := _unknown_node(broker, asked.assignments, itertools.count(first)):
             return wrong
     try:
         new = NewPartitions(asked.name, asked.count)

@@ -13,6 +13,7 @@ from sparktxn.gateway.wire.wirecodes import coordinator_code_of, known_code
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.stage.transaction import NO_IDENTITY
+from sparktxn.store.groupoffsets import any_offset_to_commit
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import ProducerIdAndEpoch
 
@@ -178,7 +179,7 @@ def _offsets_added(broker: Broker, request: Request) -> dict[TopicPartitionKey, 
                 codes[place] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             codes[place] = 0
-            offsets[known.topic_id, part.partition_index] = OffsetToCommit(
+            offsets[known.topic_id, part.partition_index] = any_offset_to_commit(
                 known.topic_id,
                 part.partition_index,
                 part.committed_offset,
