@@ -7,6 +7,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from sparktxn.console.recordreads import SCANNED_MAX
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
 from sparktxn.format.segment import stored_schema
-from sparktxn.maintenance import rewrite, sweep
+from sparktxn.maintenance import rewrite, sweep, vacuum
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.store import Store
 from tests.console.asking import Console
@@ -190,17 +191,22 @@ def test_files_by_size_are_those_that_the_view_names() -> None:
     world.close()
 
 
-def test_what_keeps_a_file_is_said_with_the_last_entry_that_needs_it() -> None:
+def test_the_page_of_files_says_what_a_vacuum_would_delete_and_what_stays() -> None:
     world = World({"t": 1}, store_append_inline_bytes=0)
     for number in range(4):
         with world.producer() as producer:
             producer.produce("t", b"%d" % number)
-    before = world.entry()
     rewrite(world.store, {"rewrite.min.segments": 2})
-    (row,) = Console(world.store).data("/files?run=1")["kept"]["rows"]
-    assert (row["topic"], row["files"], row["last_entry"]) == ("t", 4, before)
-    assert "views of older entries" in row["says"]
-    assert f"/log/{before}" in Console(world.store).page("/files?run=1")
+    found = Console(world.store).data("/files?run=1")["vacuum"]
+    assert (found["files"], found["size_bytes"]) == (0, 0)
+    assert any("--now" in text for text in found["stays"])
+    world.store.log.checkpoint()
+    world.store.log.checkpoint()
+    would = vacuum(world.store, dry_run=True)
+    found = Console(world.store).data("/files?run=1")["vacuum"]
+    assert found["stays"] == [limit.text for limit in would.limits] != []
+    assert found["size_bytes"] == would.size_bytes
+    assert found["stays"][0] in unescape(Console(world.store).page("/files?run=1"))
     world.close()
 
 

@@ -173,7 +173,6 @@ def test_few_modules_read_the_horizon_themselves() -> None:
         "maintenance/sweeping/ages.py",
         "maintenance/checking/repair.py",
         "maintenance/copying/storecopy.py",
-        "maintenance/vacuuming/unneededfiles.py",
         "maintenance/vacuuming/vacuum.py",
         "maintenance/checking/verify.py",
         "store/memberexpiry.py",

@@ -1,10 +1,8 @@
-"""Files: how many of which size a topic has, and which entries, tables and ages keep those that are not needed now."""
+"""Files: how many of which size a topic has, and what a vacuum would delete of those that are not needed now."""
 
 from __future__ import annotations
 
 from typing import Any, Final
-
-import msgspec
 
 from sparktxn.console.figures import topic_figures
 from sparktxn.console.filesizes import FILE_SIZES, Sizes
@@ -15,7 +13,7 @@ from sparktxn.console.shownstore import Page, Source
 from sparktxn.console.sorting import asked_sort
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.readview import PartitionView
-from sparktxn.maintenance.vacuuming.unneededfiles import Keeper, file_keepers
+from sparktxn.maintenance import vacuum
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.scan.transactioncolumns import committed_ranges
 
@@ -24,14 +22,13 @@ __all__ = ["files", "topic_files"]
 _TOPICS: Final = 100
 _SEGMENTS: Final = 200
 _DRAWN: Final = 6
-_KEEPERS: Final = 100
 _SORTED: Final = ("topic", "size_bytes", "segments", "segment_bytes")
 
 
 def files(source: Source, asked: RequestParameters) -> Page:
     """Return the topics by the size of their files, and from which entry on everything is kept.
 
-    If `run` is 1, the store's objects are listed for what keeps those that the newest entry does not need.
+    If `run` is 1, a vacuum is run dry: it lists the store's objects, and says what it would delete now and what stays.
     """
     view = source.view()
     figures = topic_figures(view)
@@ -68,7 +65,7 @@ def files(source: Source, asked: RequestParameters) -> Page:
         "left_out": max(0, len(ordered) - _TOPICS),
         "histograms": [_drawn(name, sizes) for name, sizes in drawn.items()],
         "manifests_left": left,
-        "kept": _kept(source) if asked.flag("run") else None,
+        "vacuum": _vacuum(source) if asked.flag("run") else None,
     }
     return Page("files.html", "Files", content, source.sizes.read_on if left else None)
 
@@ -79,34 +76,15 @@ def _drawn(title: str, sizes: Sizes) -> Histogram:
     return histogram(title, names, [sizes.carried, *sizes.counts])
 
 
-def _kept(source: Source) -> dict[str, Any]:
-    """Return what keeps the files that the newest entry does not need, the most bytes first."""
-    found = file_keepers(source.log)
-    rows = [{**msgspec.to_builtins(one), "says": _sentence(one)} for one in found.keepers]
+def _vacuum(source: Source) -> dict[str, Any]:
+    """Return how many bytes and files of topics a vacuum would delete now, and why it would leave others."""
+    would = vacuum(source.store, dry_run=True)
     return {
-        "horizon": found.horizon,
-        "segment_floor": found.segment_floor,
-        "current_files": found.current_files,
-        "current_bytes": found.current_bytes,
-        "rows": rows[:_KEEPERS],
-        "left_out": max(0, len(rows) - _KEEPERS),
+        "horizon": would.horizon,
+        "files": would.segments + would.sealed_files,
+        "size_bytes": would.size_bytes,
+        "stays": [limit.text for limit in would.limits],
     }
-
-
-def _sentence(one: Keeper) -> str:
-    match one.reason:
-        case "older views":
-            return "views of older entries, until vacuum.retention.ms has passed"
-        case "views that a table needs":
-            return f"versions of tables, which need entries from {one.table_entry} on: table.history.ms of the topic"
-        case "a table":
-            return "the newest version of its table, until the next one is published"
-        case "a half message":
-            return "a half message that is not settled"
-        case "young":
-            return "its age: an upload may still be committed, until vacuum.segment.age.ms has passed"
-        case "nothing":
-            return "nothing: the next vacuum deletes it"
 
 
 def topic_files(source: Source, asked: RequestParameters, name: str) -> Page:
