@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from sparktxn import TopicPartition
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
@@ -224,7 +224,8 @@ def unneeded_files(log: Log) -> list[str]:
 
 
 @settings(max_examples=examples(8, 150), deadline=None)
-@given(STEPS)
+@given(steps=STEPS)
+@example(steps=[*[("commit", 0, 0)] * 10, ("prepare", 1, 0), *[("commit", 0, 0)] * 2, ("delete topic", 0, 1)])
 def test_after_now_nothing_is_left_that_no_view_needs_in_random_histories(steps: list[tuple[str, int, int]]) -> None:
     """Once no transaction can be under way that has uploaded a file: a transaction time-out, twice."""
     listing = Listing()

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import ClassVar, Final, TypeGuard
+from typing import ClassVar, Final, TypeGuard, TypeVar
 
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, TABLES_PREFIX, CheckpointHead, digest, encode_part
+from sparktxn.format.checkpoint import (
+    HALVES_PREFIX,
+    SEGMENTS_PREFIX,
+    TABLES_PREFIX,
+    CheckpointHead,
+    digest,
+    encode_part,
+)
 from sparktxn.format.commands import Appends, Command, Rewrite
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.heads import read_parts
@@ -27,6 +34,7 @@ from sparktxn.state.transactions.committedentry import CommittedRanges
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     AbortedTransaction,
+    HalfState,
     ManifestRef,
     PartitionSegments,
     PartitionState,
@@ -38,6 +46,8 @@ from sparktxn.values.structs import (
 )
 
 __all__ = ["NamedFile", "Replay"]
+
+Record = TypeVar("Record", bound=StateRecord)
 
 _PARTS_PER_FETCH: Final = 64
 _SEGMENTS_MAX: Final = 1_024
@@ -83,8 +93,14 @@ class Replay(Tail):
         self.runs: dict[TopicIdPartition, dict[str, tuple[ManifestRef, int]]] = {}
         self.appends: dict[str, tuple[str, int]] = {}
         self.partitions: set[TopicIdPartition] = set()
-        self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
+        # Tables and half messages of deleted topics keep files.
+        self.topics: dict[int, str] = {
+            segment.topic_id: segment.topic
+            for half in self._records(HALVES_PREFIX, HalfState)
+            for segment in half.segments
+        }
         self.topics |= {table.topic_id: table.name for table in self._table_records()}
+        self.topics |= {topic.topic_id: topic.name for topic in self._records("topics/", TopicState)}
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         commands = super()._commands(entry)
@@ -295,16 +311,14 @@ class Replay(Tail):
         return f"{where} has other aborted transactions; they are in {', '.join(indexes) or 'it'}"
 
     def _table_records(self) -> Iterator[TableState]:
-        """Yield all tables: those of deleted topics keep files."""
-        for part in self.parts.names(TABLES_PREFIX):
-            for record in self.parts.part(part).values():
-                if isinstance(record, TableState):
-                    yield record
+        """Yield all tables."""
+        return self._records(TABLES_PREFIX, TableState)
 
-    def _topic_records(self) -> Iterator[TopicState]:
-        for part in self.parts.names("topics/"):
+    def _records(self, prefix: str, kind: type[Record]) -> Iterator[Record]:
+        """Yield the records of a kind, as the entries up to here have left them."""
+        for part in self.parts.names(prefix):
             for record in self.parts.part(part).values():
-                if isinstance(record, TopicState):
+                if isinstance(record, kind):
                     yield record
 
 
