@@ -51,7 +51,7 @@ bench: $(STAMP) ## Measures speed and memory, each against a peer
 sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 	@$(PY) -m tests.simulation.simulate $(ARGS)
 
-interop: $(STAMP) java ## Runs Kafka's tools, confluent-kafka's modules, stream frameworks, hadoop-aws, engines that read tables (fetches them once)
+interop: $(STAMP) java ## Runs Kafka's tools and clients, confluent-kafka's modules, stream frameworks, hadoop-aws, engines that read tables (fetches them once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
 clouds: $(STAMP) ## Runs stores on emulators of Google Cloud Storage and Azure (fetches them once)

@@ -11,7 +11,7 @@ import pytest
 from kio.schema.index import api_key_map
 
 from sparktxn.gateway.dispatch import SERVED
-from sparktxn.gateway.wire.wiremessages import _payload
+from sparktxn.gateway.wire.wiremessages import _payload, request_name
 
 KEYS = {name: key for key, name in api_key_map.items()}
 LOWEST_IN_KAFKA: Mapping[str, int] = {
@@ -163,7 +163,7 @@ def common(name: str, versions: tuple[int, int]) -> range:
 
 
 def test_the_lowest_versions_are_those_of_a_broker() -> None:
-    announced = {api_key_map[key]: served.lowest for key, served in SERVED.items()}
+    announced = {request_name(key): served.lowest for key, served in SERVED.items()}
     assert announced == {name: LOWEST_IN_KAFKA.get(name, 0) for name in announced}
     assert announced.keys() >= LOWEST_IN_KAFKA.keys()
 
@@ -194,6 +194,6 @@ def is_readable(key: int, version: int) -> bool:
 
 def test_each_version_that_is_announced_can_be_read() -> None:
     for key, served in SERVED.items():
-        lowest = 3 if api_key_map[key] == "produce" else served.lowest
+        lowest = 3 if request_name(key) == "produce" else served.lowest
         for version in range(lowest, served.highest + 1):
             assert is_readable(key, version)

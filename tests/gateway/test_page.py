@@ -25,6 +25,10 @@ from tests.cli.terminal import txnlog
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import new_store
 from tests.gateway.wire import WAIT_S
+from tests.interop.brokerjars import KAFKA
+from tests.interop.gateway import franzgo, kafkapython
+from tests.interop.gateway.clients import CLIENTS, MECHANISMS
+from tests.interop.gateway.javajars import SPARK
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gateway.md").read_text()
@@ -59,6 +63,23 @@ def test_no_request_is_served_in_older_versions_than_by_the_broker_that_others_a
     highest = {int(key): int(version) for key, _, version in (each.partition(":") for each in KAFKA_4_0.split())}
     assert highest.keys() == SERVED.keys()
     assert not {key: version for key, version in highest.items() if SERVED[key].highest < version}
+
+
+def test_the_page_lists_the_clients_that_were_tried() -> None:
+    """It names what `make interop` runs, in these versions, and nothing else."""
+    header = ["| client | version | codecs | groups | transactions | admin |", "|---|---|---|---|:-:|:-:|"]
+    groups = {"group": "classic", "newer_group": "newer"}
+    rows = []
+    for client in CLIENTS:
+        known = ", ".join(word for part, word in groups.items() if part in client.parts)
+        marks = ["x" if part in client.parts else "-" for part in ("transaction", "admin")]
+        rows.append(f"| {' | '.join([client.name, client.version, ', '.join(client.codecs), known, *marks])} |")
+    expected = "\n".join([*header, *rows])
+    assert expected in PAGE, expected
+    assert ", ".join(MECHANISMS) == "SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"
+    connector = next(jar.version for jar in SPARK if jar.artifact.startswith("spark-sql-kafka"))
+    assert f"franz-go {franzgo.VERSION}, kafka-python {kafkapython.VERSION} and Debian's" in PAGE
+    assert f"copiers of Kafka {KAFKA}, and Spark's connector {connector}." in PAGE
 
 
 def test_the_page_lists_the_figures() -> None:

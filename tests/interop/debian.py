@@ -17,8 +17,8 @@ class CannotFetchError(Exception):
     """The package cannot be had here: no apt, or no network."""
 
 
-def program(package: str, name: str) -> str:
-    """The path of a program of a package."""
+def program(package: str, name: str, *libraries: str) -> str:
+    """The path of a program of a package, and of the packages with its libraries."""
     found = shutil.which(name)
     if found is not None:
         return found
@@ -26,10 +26,19 @@ def program(package: str, name: str) -> str:
     unpacked = folder / "usr" / "bin" / name
     if not unpacked.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _run(["apt-get", "download", package], folder)
+        _run(["apt-get", "download", package, *libraries], folder)
         for archive in folder.glob("*.deb"):
             _run(["dpkg", "-x", str(archive), str(folder)], folder)
-    return str(unpacked)
+    return str(_with_libraries(folder, unpacked) if libraries else unpacked)
+
+
+def _with_libraries(folder: Path, unpacked: Path) -> Path:
+    """A script that runs the program with what lies in the folder."""
+    found = ":".join(sorted({str(file.parent) for file in folder.glob("usr/lib/**/*.so*")}))
+    script = folder / unpacked.name
+    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={found} exec {unpacked} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -25,10 +25,11 @@ class Jar(NamedTuple):
     artifact: str
     version: str
     sha256: str
+    ending: str = ".jar"
 
     @property
     def file(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{self.artifact}-{self.version}{self.ending}"
 
     @property
     def url(self) -> str:

@@ -16,7 +16,8 @@ from tests.interop.kafkatools import cache_folder
 
 __all__ = ["CannotFetchError", "fetch", "run"]
 
-_NAME: Final = "kafka_python-3.0.12"
+VERSION: Final = "3.0.12"
+_NAME: Final = f"kafka_python-{VERSION}"
 _REQUIREMENTS: Final = ("pytest", "pytest-timeout", "pytest-mock", "lz4", "zstandard", "crc32c")
 _FETCH_S: Final = 600
 _TEST_S: Final = 60

@@ -44,9 +44,9 @@ def produce(topic: str, values: list[str], **settings: Any) -> None:
 
 
 @contextmanager
-def member(topic: str, group: str) -> Iterator[Consumer]:
+def member(topic: str, group: str, **more: Any) -> Iterator[Consumer]:
     settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer({**known(), **settings})
+    consumer = Consumer({**known(), **settings, **more})
     consumer.subscribe([topic])
     try:
         yield consumer
@@ -76,16 +76,20 @@ def codecs(admin: AdminClient) -> dict[str, list[str]]:
     return found
 
 
-def group(admin: AdminClient) -> list[list[str]]:
-    topic = f"{PLAN['topic']}-group"
+def group(admin: AdminClient, name: str = "group", **more: Any) -> list[list[str]]:
+    topic = f"{PLAN['topic']}-{name}"
     created(admin, topic)
     found = []
     for values in GROUP:
         produce(topic, values)
-        with member(topic, topic) as consumer:
+        with member(topic, topic, **more) as consumer:
             found.append(read(consumer, len(values)))
             consumer.commit(asynchronous=False)
     return found
+
+
+def newer_group(admin: AdminClient) -> list[list[str]]:
+    return group(admin, "newer-group", **{"group.protocol": "consumer"})
 
 
 def transaction(admin: AdminClient) -> list[str]:
@@ -132,6 +136,7 @@ def main() -> None:
     parts: dict[str, Callable[[AdminClient], Any]] = {
         "codecs": codecs,
         "group": group,
+        "newer_group": newer_group,
         "transaction": transaction,
         "admin": administration,
     }
