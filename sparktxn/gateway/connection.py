@@ -98,7 +98,7 @@ class Connection:
             self._writer.close()
 
     def _note_unknown(self, cause: str) -> None:
-        """Note that it ends with a client that is not known. A probe that only connects has not tried to be."""
+        """Note that it ends with a client that is not known. A probe has not tried to be."""
         if self._has_asked and not self._is_draining:
             self._authentication.end_unknown(cause)
 
@@ -152,7 +152,8 @@ class Connection:
             request = bare_token(frame) if bare else decode_request(frame, highest_version)
             self._broker.clients.note_request(self)
             later = await self._begun(request._replace(client_host=self._host))
-            self._has_asked = True
+            # Other gateways, which look whether this one answers, ask for the versions without an id of a client.
+            self._has_asked = self._has_asked or request.key != API_VERSIONS or bool(request.client_id)
         except BaseException:
             loan.end()
             raise

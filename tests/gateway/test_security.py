@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparktxn.errors import ConfigurationError
+from sparktxn.gateway.placement import _API_VERSIONS
 from sparktxn.gateway.security.access import AccessOptions, access_of
 from sparktxn.gateway.security.exchanges import AuthenticationFailed, new_exchange
 from sparktxn.gateway.security.failedlogins import FailedLogins
@@ -375,6 +376,9 @@ def test_a_login_that_fails_is_a_line_of_the_log_and_not_one_for_each_try(tmp_pa
                     assert wire.is_closed()
         with Wire(found.address):
             pass  # a probe that only connects has not tried to log in
+        with Wire(found.address) as wire:  # nor has another gateway
+            wire.send_frame(_API_VERSIONS)
+            wire.frame()
         _, err = found.end()
     assert err.count("cannot log in") == len(FAILURES), err
     for cause in FAILURES:
