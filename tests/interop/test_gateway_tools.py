@@ -39,6 +39,8 @@ TRANSACTIONS: Final = TOOLS + "TransactionsCommand"
 GROUPS: Final = TOOLS + "consumer.group.ConsumerGroupCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 WAIT_S: Final = 120
+CLIENT: Final = ("--entity-type", "clients", "--entity-name", "x")
+USER: Final = ("--entity-type", "users", "--entity-name", "x")
 
 Tool = Callable[..., str]
 
@@ -155,6 +157,55 @@ def test_sizes_are_described(tool: Tool) -> None:
 
 def test_groups_are_listed(tool: Tool) -> None:
     tool(GROUPS, "--list", "--state")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((CONFIGS, "--describe", *CLIENT), "no client quotas"),
+        (
+            (
+                CONFIGS,
+                "--alter",
+                "--entity-type",
+                "clients",
+                "--entity-name",
+                "x",
+                "--add-config",
+                "request_percentage=1",
+            ),
+            "no client quotas",
+        ),
+        ((CONFIGS, "--describe", *USER), "no client quotas"),
+        (
+            (
+                CONFIGS,
+                "--alter",
+                "--entity-type",
+                "users",
+                "--entity-name",
+                "x",
+                "--add-config",
+                "SCRAM-SHA-256=[password=x]",
+            ),
+            "--sasl-users",
+        ),
+        ((TOOLS + "consumer.group.ShareGroupCommand", "--describe", "--group", "g"), "no share groups"),
+        ((TOOLS + "streams.StreamsGroupCommand", "--describe", "--group", "g"), "group.protocol=classic"),
+        ((GROUPS, "--describe", "--group", "none"), "group 'none' does not exist"),
+        ((GROUPS, "--delete", "--group", "none"), "The group id does not exist"),
+        ((GROUPS, "--delete-offsets", "--group", "none", "--topic", "orders"), "The group id does not exist"),
+        (
+            (TOPICS, "--create", "--topic", "placed", "--replica-assignment", "0:1"),
+            "the replica assignment of partition 0 names broker 1, which does not exist",
+        ),
+    ],
+)
+def test_tools_print_why_they_are_refused(classpath: str, served: Gateway, words: tuple[str, ...], reason: str) -> None:
+    name, *options = words
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, name, "--bootstrap-server", served.address]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert reason in done.stdout + done.stderr
 
 
 def test_a_tool_is_known_by_scram_over_tls(classpath: str, tmp_path: Path) -> None:
