@@ -42,13 +42,13 @@ class StoreSettings(Settings):
         "checkpoint.entries",
         64,
         integer(1, 100_000),
-        "A checkpoint is written when this many entries are newer than the newest one.",
+        "A checkpoint is written when this many entries are newer than the newest one, and have two fifths of the bytes of its head, which grow with the topics.",
     )
     checkpoint_bytes: int = setting(
         "checkpoint.bytes",
         8_388_608,
         integer(1_024, 2**31, BYTES),
-        "A checkpoint is written when the entries newer than the newest one have this many bytes.",
+        "A checkpoint is written when the entries newer than the newest one have this many bytes, and are worth its head.",
     )
     checkpoint_seal_segments: int = setting(
         "checkpoint.seal.segments",

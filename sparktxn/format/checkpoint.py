@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.entry import open_document, seal_document
-from sparktxn.format.names import checked_name
+from sparktxn.format.names import check_names
 from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
 from sparktxn.values.structs import (
     Int64,
@@ -67,7 +67,7 @@ _HALF_GROUP_BUCKETS: Final = 16
 _HALF_OUTCOMES_PER_PART: Final = 64
 
 
-class PartRef(Struct, frozen=True, array_like=True):
+class PartRef(Struct, frozen=True, gc=False, array_like=True):
     """A part as a head names it."""
 
     name: str
@@ -163,7 +163,7 @@ def digest(data: bytes) -> str:
 
 def state_digest(parts: Mapping[str, PartRef]) -> str:
     """Return the digest of a state: of the names and digests of its parts, except those of segments."""
-    lines = (f"{key} {ref.digest}\n" for key, ref in sorted(parts.items()) if not key.startswith(SEGMENTS_PREFIX))
+    lines = [f"{key} {parts[key].digest}\n" for key in sorted(parts) if not key.startswith(SEGMENTS_PREFIX)]
     return digest("".join(lines).encode())
 
 
@@ -223,6 +223,8 @@ def encode_head(head: CheckpointHead) -> bytes:
     """Return the bytes of a head; `head.checksum` is not looked at."""
     fields = msgspec.structs.asdict(head)
     del fields["checksum"]
+    # A reader then need not sort them for the digest.
+    fields["parts"] = dict(sorted(head.parts.items()))
     return seal_document(_encoder.encode(fields))[0]
 
 
@@ -241,8 +243,7 @@ def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
     check_features(head.reader_features, READER_FEATURES, name, "read")
     if head.entry != entry:
         raise DamagedObject(name, f"it holds the state after entry {head.entry}")
-    for ref in head.parts.values():
-        checked_name(ref.name, name)
+    check_names([ref.name for ref in head.parts.values()], name)
     if state_digest(head.parts) != head.digest:
         raise DamagedObject(name, "its digest is not that of its parts")
     return head

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -33,6 +34,7 @@ __all__ = [
     "appends",
     "carried_segment",
     "carrier",
+    "check_names",
     "check_topic_name",
     "checked_name",
     "checkpoint_head",
@@ -115,6 +117,10 @@ _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
 _MEMBER_SIGN = re.compile(r"_groups/(0|[1-9][0-9]{0,3})/[A-Za-z0-9._=-]+/[A-Za-z0-9._=-]+")
 _ESCAPED = re.compile(r"[^A-Za-z0-9_-]")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
+_PLAIN_NAMES = re.compile(r"[A-Za-z0-9._=/\n-]+")
+_ODD: Final = ("//", "/.", "\n/", "\n.", "/\n", "\n\n")
+"""What no list of names has, one a line, in which no part is empty or begins with a dot."""
+
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TOPIC_LENGTH_MAX: Final = 249
 _NAME_LENGTH_MAX: Final = 512
@@ -383,6 +389,20 @@ def checked_name(name: str, found_in: str) -> str:
         shown = name[:_NAME_LENGTH_MAX]
         raise DamagedObject(found_in, f"it holds the object name {shown!r}, which is not a name inside the store")
     return name
+
+
+def check_names(object_names: Sequence[str], found_in: str) -> None:
+    """Check names as `checked_name` does, many at once.
+
+    Raises:
+        DamagedObject: as for `checked_name`.
+    """
+    joined = "\n".join(("", *object_names, ""))
+    is_plain = _PLAIN_NAMES.fullmatch(joined) is not None and not any(odd in joined for odd in _ODD)
+    is_plain = is_plain and joined.count("\n") == len(object_names) + 1
+    if not is_plain or max(map(len, object_names), default=0) > _NAME_LENGTH_MAX:
+        for name in object_names:
+            checked_name(name, found_in)
 
 
 def check_topic_name(name: str) -> str:

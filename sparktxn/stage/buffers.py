@@ -121,6 +121,23 @@ class PartitionBuffer:
         return Room(min(rows, of_segment.rows), min(size_bytes, of_segment.size_bytes), ends_segment)
 
 
+class _PartitionBuffers(dict[int, PartitionBuffer]):
+    """The buffers of a topic's partitions, each made when it is first asked for: few writers write to all of many."""
+
+    __slots__ = ("_partition_count", "_topic")
+
+    def __init__(self, topic: BufferedTopic, partition_count: int) -> None:
+        super().__init__()
+        self._topic = topic
+        self._partition_count = partition_count
+
+    def __missing__(self, partition: int) -> PartitionBuffer:
+        if not 0 <= partition < self._partition_count:
+            raise IndexError(f"partition {partition} of {self._partition_count}")
+        # Of two threads that ask at once both get the same.
+        return self.setdefault(partition, PartitionBuffer(self._topic, partition))
+
+
 class TopicBuffer:
     """A topic as the producer knows it, with its partitions' buffers."""
 
@@ -131,7 +148,7 @@ class TopicBuffer:
         self.shared = BufferedTopic(stage)
         self.key_column = key_column(stage)
         self.partition_count = stage.partition_count
-        self.partitions = [PartitionBuffer(self.shared, partition) for partition in range(stage.partition_count)]
+        self.partitions = _PartitionBuffers(self.shared, stage.partition_count)
         self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, stage.message_bytes_max)
         self.requires_key = stage.is_compacted
 

@@ -9,6 +9,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
+from sparktxn.log.keep import checkpointer
 from sparktxn.testing.faultystore import Fault
 from sparktxn.values.structs import PartitionSegments
 from tests.simulation.checkers import digest_of, truth_after
@@ -287,3 +288,18 @@ def test_an_opening_asks_for_few_entries_at_once_however_rare_checkpoints_are(sh
     asked = {step.name for step in opened.objects.operations}
     assert names.entry(client.log.entry + 1) in asked
     assert names.entry(client.log.entry + 66) not in asked
+
+
+def test_heads_take_no_more_bytes_than_a_few_times_those_of_the_entries(shared, monkeypatch) -> None:
+    """A head names every part of the state: with many parts it is written more rarely than its entries are counted."""
+    monkeypatch.setattr(checkpointer, "_HEAD_BYTES_FREE", 0)
+    writer = shared.client(checkpoint_entries=4)
+    writer.submit(*(CreateTopic(f"create {number}", f"topic-{number}", 1) for number in range(100)))
+    for number in range(200):
+        writer.submit(InitProducerId(f"{number}", f"job-{number % 3}"))
+    sizes = {info.name: info.size_bytes for info in shared.objects.list("_log/")}
+    entries = sum(size for name, size in sizes.items() if names.parse_entry(name))
+    written = [size for name, size in sizes.items() if names.parse_checkpoint_head(name)]
+    assert len(written) >= 2
+    assert sum(written[1:]) <= 2.5 * entries
+    assert heads(shared)[-1] < writer.log.entry - 8, "no head is written each four entries"

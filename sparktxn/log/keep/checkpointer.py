@@ -53,6 +53,11 @@ __all__ = ["Checkpointer"]
 _PUT_TOGETHER: Final = 64
 """So many parts are encoded and put at a time: memory stays bounded."""
 
+_HEAD_BYTES_PER_PART: Final = 160
+_HEAD_BYTES_FREE: Final = 65_536
+_HEADS_PER_ENTRIES: Final = 2.5
+"""A head takes at most this many times the bytes of the entries that it spares: opening reads the others."""
+
 
 class _Captured(Struct):
     """What a checkpoint is made from: the parts that changed since the last one, and names of all the others."""
@@ -97,7 +102,8 @@ class Checkpointer:
         tail = self._follower.tail
         # Of many writers, the one that wins the very entry makes the checkpoint; the others look for it a little later.
         since = tail.entry - tail.checkpoint_entry
-        if since == self._settings.checkpoint_entries or self._is_overdue(tail, since):
+        is_turn = since > 0 and since % self._settings.checkpoint_entries == 0
+        if (is_turn and self._pays(tail)) or self._is_overdue(tail, since):
             self._start(self._make)
 
     def after_refresh(self) -> None:
@@ -114,7 +120,17 @@ class Checkpointer:
     def _is_overdue(self, tail: Tail, since: int) -> bool:
         """Return True if a checkpoint is due, and more, after `since` entries without one."""
         every = self._settings.checkpoint_entries
-        return since >= every + every // 2 or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+        is_long = since >= every + every // 2 or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+        return is_long and self._pays(tail, 1.5)
+
+    def _pays(self, tail: Tail, times: float = 1.0) -> bool:
+        """Return True if the entries since the last checkpoint are worth a head, which names every part of the state.
+
+        So the heads of a store with many topics take at most a few times as many bytes as its entries.
+        """
+        head = tail.parts.head
+        head_bytes = 0 if head is None else len(head.parts) * _HEAD_BYTES_PER_PART - _HEAD_BYTES_FREE
+        return tail.bytes_since_checkpoint >= times * head_bytes / _HEADS_PER_ENTRIES
 
     def _start(self, work: Callable[[], object]) -> None:
         """Run `work` in the background, unless a checkpoint is being made or adopted."""
@@ -154,7 +170,7 @@ class Checkpointer:
 
     def _is_due(self) -> bool:
         tail = self._follower.tail
-        return tail.entry - tail.checkpoint_entry >= self._settings.checkpoint_entries
+        return tail.entry - tail.checkpoint_entry >= self._settings.checkpoint_entries and self._pays(tail)
 
     def checkpoint(self) -> CheckpointHead | None:
         """Write a checkpoint of the newest confirmed state; None if a vacuum has passed it meanwhile.

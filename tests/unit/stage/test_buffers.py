@@ -123,10 +123,10 @@ def test_what_waits_stays_within_the_queue_however_the_rows_are_spread(steps: li
         written += 1
         assert len(buffers) == written <= _QUEUE_ROWS
         assert buffers.buffered_bytes() <= _QUEUE_BYTES
-        waiting = [buffer for buffer in topic.partitions if buffer.record_count()]
+        waiting = [buffer for buffer in topic.partitions.values() if buffer.record_count()]
         assert all(buffer.seen_rows <= buffer.record_count() + 1 for buffer in waiting)
-        assert buffers._seen_rows == sum(buffer.seen_rows for buffer in topic.partitions)
-        assert buffers._seen_bytes == sum(buffer.seen_bytes for buffer in topic.partitions)
+        assert buffers._seen_rows == sum(buffer.seen_rows for buffer in topic.partitions.values())
+        assert buffers._seen_bytes == sum(buffer.seen_bytes for buffer in topic.partitions.values())
 
 
 @pytest.mark.parametrize("partitions", [50, 800])
@@ -143,7 +143,7 @@ def test_a_row_costs_the_same_over_any_number_of_partitions(monkeypatch: pytest.
 
     monkeypatch.setattr(PartitionBuffer, "record_count", record_count)
     for _ in range(3):
-        for buffer in topic.partitions:
+        for buffer in map(topic.partitions.__getitem__, range(topic.partition_count)):
             produce(buffers, buffer, b"x")
         buffers.settle(buffers.take())
     assert counted <= 3 * 6 * partitions
@@ -152,7 +152,17 @@ def test_a_row_costs_the_same_over_any_number_of_partitions(monkeypatch: pytest.
 def test_large_rows_in_many_partitions_leave_before_memory_is_full() -> None:
     topic = TopicBuffer(stage_topic("t", 400))
     buffers = buffers_of(ScriptedStore(), InlineBackground(), bytes_max=1_000_000, rows_max=100_000)
-    for number, buffer in enumerate(topic.partitions):
+    for number in range(topic.partition_count):
         # After many small rows: what waits is then summed up seldom.
-        produce(buffers, buffer, b"x" * (1 if number < 300 else 50_000))
+        produce(buffers, topic.partitions[number], b"x" * (1 if number < 300 else 50_000))
         assert buffers.buffered_bytes() <= 1_000_000
+
+
+def test_a_partition_has_a_buffer_once_it_is_written_to() -> None:
+    """A new producer that writes to one partition of many pays for one."""
+    topic = TopicBuffer(stage_topic("t", 10_000))
+    assert topic.partitions[7] is topic.partitions[7]
+    assert len(topic.partitions) == 1
+    for partition in (-1, 10_000):
+        with pytest.raises(IndexError):
+            topic.partitions[partition]

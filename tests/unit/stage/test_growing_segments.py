@@ -227,11 +227,11 @@ def test_memory_is_bounded_however_many_partitions_grow(
     for number in range(600):
         buffers.add_table(topic.partitions[number % partition_count], rows_of(number * 50, 50, wide=10))
         assert buffers.buffered_bytes() < limit
-        growing = [partition.growing for partition in topic.partitions if partition.growing is not None]
+        growing = [partition.growing for partition in topic.partitions.values() if partition.growing is not None]
         assert sum(segment.memory_bytes for segment in growing) < limit
     staged = finished(buffers.take())
     assert sum(segment.record_count for segment in staged) == 600 * 50
-    assert all(partition.growing is None for partition in topic.partitions)
+    assert all(partition.growing is None for partition in topic.partitions.values())
 
 
 def test_rows_after_columns_come_after_them() -> None:
