@@ -28,6 +28,7 @@ from tests.gateway.wire import WAIT_S
 from tests.interop.brokerjars import KAFKA
 from tests.interop.gateway import franzgo, kafkapython
 from tests.interop.gateway.clients import CLIENTS, MECHANISMS
+from tests.interop.gateway.connectjars import DEBEZIUM
 from tests.interop.gateway.javajars import SPARK
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,7 @@ def test_the_page_lists_the_clients_that_were_tried() -> None:
     assert ", ".join(MECHANISMS) == "SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"
     connector = next(jar.version for jar in SPARK if jar.artifact.startswith("spark-sql-kafka"))
     assert f"franz-go {franzgo.VERSION}, kafka-python {kafkapython.VERSION} and Debian's" in PAGE
+    assert f"Kafka Connect {KAFKA} with Debezium for PostgreSQL {DEBEZIUM.version} runs" in PAGE
     assert f"copiers of Kafka {KAFKA}, and Spark's connector {connector}." in PAGE
 
 
