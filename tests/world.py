@@ -174,9 +174,9 @@ class World:
         log = self.store.log
         send, sent = log.send, []
 
-        def answer(commands: Sequence[Command]) -> Any:
+        def answer(commands: Sequence[Command], condition: Any = None) -> Any:
             sent.append(list(commands))
-            ticket = send(commands)
+            ticket = send(commands, condition)
             if len(sent) > times:
                 return ticket
             with log.within(10):
@@ -196,11 +196,11 @@ class World:
         send = log.send
         answered: list[list[Command]] = []
 
-        def answer(commands: Sequence[Command]) -> Any:
+        def answer(commands: Sequence[Command], condition: Any = None) -> Any:
             if len(answered) < times and (kind is None or any(isinstance(command, kind) for command in commands)):
                 answered.append(list(commands))
-                return Answered(errors, lambda: send(commands))
-            return send(commands)
+                return Answered(errors, lambda: send(commands, condition))
+            return send(commands, condition)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(log, "send", answer)

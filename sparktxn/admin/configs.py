@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from sparktxn.admin.topics import changeable_topic, existing_topic, refusal
@@ -15,11 +16,16 @@ from sparktxn.config.topic import (
     check_topic_settings,
     setting_text,
 )
-from sparktxn.errors import ConfigurationError, ErrorCode
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
 from sparktxn.format.commands import AlterStore, AlterTopic
 from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType, node_of
 from sparktxn.log.log import Log
+from sparktxn.log.views.known import KnownState
+from sparktxn.state.delta import Refusal
+from sparktxn.state.recordtimes import changes_times, is_fixed
+from sparktxn.state.settings import TIMESTAMP_TYPE
 from sparktxn.values import arguments
+from sparktxn.values.structs import TopicState
 
 __all__ = ["alter_configs", "check_given_once", "describe_configs", "replace_configs"]
 
@@ -69,8 +75,7 @@ def alter_configs(log: Log, resource: ConfigResource, *, validate_only: bool) ->
     log.refresh()
     own = {} if is_store else changeable_topic(log, resource.name).settings
     changes = _changes(resource.incremental_configs, own, is_store=is_store)
-    if not validate_only:
-        _submit(log, resource, changes)
+    _submit(log, resource, changes, validate_only=validate_only)
 
 
 def replace_configs(log: Log, resource: ConfigResource, *, validate_only: bool) -> None:
@@ -87,16 +92,34 @@ def replace_configs(log: Log, resource: ConfigResource, *, validate_only: bool) 
     except ConfigurationError as error:
         raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
     changes: dict[str, str | None] = {**dict.fromkeys(known), **wanted}
-    if changes and not validate_only:
-        _submit(log, resource, changes)
+    if changes:
+        _submit(log, resource, changes, validate_only=validate_only)
 
 
-def _submit(log: Log, resource: ConfigResource, changes: dict[str, str | None]) -> None:
+def _submit(log: Log, resource: ConfigResource, changes: dict[str, str | None], *, validate_only: bool) -> None:
     if _is_store(resource):
-        log.submit([AlterStore(log.ids.token(), changes)])
+        if not validate_only:
+            log.submit([AlterStore(log.ids.token(), changes)])
         return
     topic = changeable_topic(log, resource.name)
-    log.submit([AlterTopic(log.ids.token(), topic.name, topic.topic_id, changes)])
+    keeps_times = partial(is_fixed, name=topic.name, topic_id=topic.topic_id, changes=changes)
+    with log.known() as known:
+        refused = keeps_times(known.get) or _refuse_halves(known, topic, changes)
+    if refused is not None:
+        raise CommandRefused(refused.code, refused.reason)
+    if not validate_only:
+        log.submit([AlterTopic(log.ids.token(), topic.name, topic.topic_id, changes)], keeps_times)
+
+
+def _refuse_halves(known: KnownState, topic: TopicState, changes: Mapping[str, str | None]) -> Refusal | None:
+    """Refuse a change of the times of a topic for which half messages wait: they get them once they are committed."""
+    if TIMESTAMP_TYPE not in changes or not changes_times(topic.settings, changes):
+        return None
+    for half in known.halves():
+        if any(segment.topic_id == topic.topic_id for segment in half.segments):
+            reason = f"half transaction {half.transaction_id!r} has messages for topic {topic.name!r}: end it first"
+            return Refusal(ErrorCode.INVALID_CONFIG, reason)
+    return None
 
 
 def _is_store(resource: ConfigResource) -> bool:

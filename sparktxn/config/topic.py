@@ -67,7 +67,7 @@ TOPIC_SETTINGS: Final = (
     Setting("retention.ms", -1, integer(-1, 2**53, MILLISECONDS), "apply_retention() removes the oldest segments whose records are all older than this; -1 keeps all."),
     Setting("retention.bytes", -1, integer(-1, 2**63 - 1, BYTES), "apply_retention() removes the oldest segments of a partition while its newer ones hold so many bytes; -1 keeps all."),
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30, BYTES), "The largest record that the topic takes."),
-    Setting("message.timestamp.type", "CreateTime", lambda named, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(named, value)], "Whether a record's timestamp is the producer's or the entry's."),
+    Setting("message.timestamp.type", "CreateTime", lambda named, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(named, value)], "Whether a record's timestamp is the producer's or the entry's. Fixed once the topic has had records, also if they were deleted."),
     Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
     Setting("reject.transaction.message", False, boolean, "Refuse to take half messages; those that the topic has are still committed or rolled back."),
     Setting("table.formats", "", _formats, "The topic is also a table in these formats, delta and iceberg: publish_tables() publishes versions of it for other engines."),

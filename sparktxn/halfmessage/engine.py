@@ -29,6 +29,7 @@ from sparktxn.process.fork import ForkGuard
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn.stage.timesofrecords import TIME_OF_ENTRY, times_used
 from sparktxn.stage.uploading import (
     INLINE_LIST_BYTES_MAX,
     RECORD_BYTES_MAX,
@@ -36,6 +37,7 @@ from sparktxn.stage.uploading import (
     may_be_carried,
     upload_segment,
 )
+from sparktxn.state.recordtimes import Condition
 from sparktxn.state.settings import half_rejection
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
 from sparktxn.values.fieldtypes import TopicPartitionKey
@@ -50,11 +52,15 @@ _NORMAL: Final = "normal"
 
 
 class StagedMessages(Struct, frozen=True):
-    """Messages, each with its partition, and the segments that hold them: uploaded, or in `records` by their names."""
+    """Messages, each with its partition, and the segments that hold them: uploaded, or in `records` by their names.
+
+    `condition` must hold for the state that the entry with them follows.
+    """
 
     partitions: tuple[int, ...]
     segments: tuple[HalfSegment, ...]
     records: dict[str, bytes] = {}
+    condition: Condition | None = None
 
 
 class _Together(Struct):
@@ -156,7 +162,9 @@ class HalfEngine:
             left_bytes -= len(staged.data)
             segments.append(staged)
         carried = {staged.segment: staged.data for staged in segments if staged.data}
-        return StagedMessages(tuple(partitions), tuple(map(_half_segment, segments)), carried)
+        by_entry, condition = times_used(self.log, segments, {})
+        halves = [_half_segment(staged, by_entry=by_entry[staged.topic_id]) for staged in segments]
+        return StagedMessages(tuple(partitions), tuple(halves), carried, condition)
 
     def _checked(self, records: Sequence[MessageRecord], *, half: bool) -> tuple[dict[str, TopicState], list[int]]:
         """Return the records' topics as last known, by name, and the sizes of the records, which they take."""
@@ -237,7 +245,8 @@ class HalfEngine:
             StoreUnavailable: it is not stored.
         """
         segments = (*after, *staged.segments)
-        self.log.submit([PrepareHalf(group_id, transaction_id, segments, immunity_ms, staged.records)])
+        command = PrepareHalf(group_id, transaction_id, segments, immunity_ms, staged.records)
+        self.log.submit([command], staged.condition)
 
     def send_at_once(self, group_id: str, transaction_id: str, staged: StagedMessages) -> None:
         """Store messages outside of any transaction: prepared and committed by one entry.
@@ -249,7 +258,7 @@ class HalfEngine:
             PrepareHalf(group_id, transaction_id, staged.segments, 0, staged.records),
             EndHalf(group_id, transaction_id, True),
         ]
-        self.log.submit(commands)
+        self.log.submit(commands, staged.condition)
 
     def send_end(self, group_id: str, transaction_id: str, *, committed: bool) -> None:
         """Settle a half transaction one way: this returns before that is stored, see `Ends.send`."""
@@ -287,7 +296,8 @@ class HalfEngine:
         return found
 
 
-def _half_segment(staged: StagedSegment) -> HalfSegment:
+def _half_segment(staged: StagedSegment, *, by_entry: bool) -> HalfSegment:
+    times_ms = TIME_OF_ENTRY if by_entry else (staged.timestamp_min_ms, staged.timestamp_max_ms)
     return HalfSegment(
         staged.topic,
         staged.topic_id,
@@ -296,8 +306,7 @@ def _half_segment(staged: StagedSegment) -> HalfSegment:
         staged.record_count,
         staged.size_bytes,
         staged.checksum,
-        staged.timestamp_min_ms,
-        staged.timestamp_max_ms,
+        *times_ms,
     )
 
 

@@ -24,13 +24,13 @@ from sparktxn.log.views.viewing import Viewer
 from sparktxn.log.views.wholestate import Snapshot
 from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
-from sparktxn.log.write.queue import Ticket
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.log.write.timeouts import Timeouts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
+from sparktxn.state.recordtimes import Condition
 
 __all__ = ["CLOSE_TIMEOUT_S", "Log"]
 
@@ -94,7 +94,7 @@ class Log(Known):
             after_win=(self._checkpointer.after_win, self._timeouts.check_if_due),
             clock_check=clock_check,
         )
-        self.send: Callable[[Sequence[Command]], Ticket] = self._committer.send
+        self.send = self._committer.send
         """Queues a list of commands, all or nothing; see `Committer.send`. It is written when a caller waits for it."""
 
     @classmethod
@@ -151,13 +151,13 @@ class Log(Known):
         """
         return Deadline(self.clock, timeout_s).governs()
 
-    def submit(self, commands: Sequence[Command]) -> list[CommandResult]:
+    def submit(self, commands: Sequence[Command], condition: Condition | None = None) -> list[CommandResult]:
         """Send a list and wait for it; what is not known by the caller's deadline is let go of, and not tried again.
 
         Raises:
             CommandRefused, OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait_once`.
         """
-        return self.send(commands).wait_once()
+        return self.send(commands, condition).wait_once()
 
     def _after_checkpoint(self) -> None:
         if self.on_checkpoint is not None:

@@ -150,7 +150,8 @@ class Outbox(TransactionWriter):
             place = (segment.topic.name, segment.partition)
             self.stored_records[place] = self.stored_records.get(place, 0) + segment.record_count
             if segment.report_count:
-                self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
+                by_entry = self._by_entry[segment.topic.topic_id]
+                self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms if by_entry else None))
         if self._operation is TransactionOperation.PUBLISH:
             self._count_published(named)
         self._buffers.settle(named)

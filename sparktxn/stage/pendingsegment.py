@@ -262,17 +262,18 @@ class PendingSegment:
         )
 
     def delivered(
-        self, base_offset: int, append_timestamp_ms: int
+        self, base_offset: int, append_timestamp_ms: int | None
     ) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
-        """Return the reports of its records, whose first one has `base_offset`, or -1 if that is not known any more."""
-        kind = TIMESTAMP_CREATE_TIME
-        if self.topic.has_times_of_entries:
-            kind = TIMESTAMP_LOG_APPEND_TIME
+        """Return the reports of its records, whose first one has `base_offset`, or -1 if that is not known any more.
+
+        `append_timestamp_ms` is their entry's time, if they have that.
+        """
+        kind = TIMESTAMP_CREATE_TIME if append_timestamp_ms is None else TIMESTAMP_LOG_APPEND_TIME
         now_ms = self._uploads.clock.wall_ms()
         reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []
         for place, row in self._take_reportable():
             offset = base_offset + place if base_offset >= 0 else -1
-            timestamp_ms = row[2] if kind == TIMESTAMP_CREATE_TIME else append_timestamp_ms
+            timestamp_ms = row[2] if append_timestamp_ms is None else append_timestamp_ms
             reports.append(self._report(row, None, offset, (kind, timestamp_ms), now_ms))
         return reports
 

@@ -115,7 +115,8 @@ class StagedSegment(Struct, frozen=True):
     `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their
     order, their division into segments and their encoding: a replayed batch has the same sum. `data` is the segment
     itself where the entry that names it is to carry it: then nothing of it is in the store yet. `digest` is that of all
-    rows that one stager got: the first of its segments has it.
+    rows that one stager got: the first of its segments has it. With `keeps_times` the records have the times that it
+    says, also where the topic's records have those of entries.
     """
 
     topic: str
@@ -130,6 +131,7 @@ class StagedSegment(Struct, frozen=True):
     payload_bytes: int
     data: bytes = b""
     digest: RowsDigest | None = None
+    keeps_times: bool = False
 
     def __repr__(self) -> str:
         """Show which segment it is, and nothing of its records."""

@@ -6,15 +6,17 @@ never becomes a second append.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, ExpireProducers, InitProducerId
 from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn.stage.timesofrecords import TIME_OF_ENTRY, times_used
 from sparktxn.state.transactions.producers import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
@@ -55,13 +57,16 @@ class TransactionIdentity(Struct, frozen=True):
 class _UnderWay(Struct):
     """A list that was sent, and the sequences that follow once it is stored.
 
-    After `before_count` commands it has those of `forgets`, whose results its sender does not get.
+    After `before_count` commands it has those of `forgets`, whose results its sender does not get. `by_entry` are the
+    topics whose records get its time. `again` sends it anew, where the settings of topics may have changed meanwhile.
     """
 
     ticket: Ticket
     sequences: _Sequences
     before_count: int
     forgets: _Forgets
+    by_entry: dict[int, bool]
+    again: Callable[[], bool] | None
 
 
 class TransactionWriter:
@@ -74,6 +79,7 @@ class TransactionWriter:
         self._log = log
         self._sequences: _Sequences = {}
         self._forgets: _Forgets = {}
+        self._by_entry: dict[int, bool] = {}
         self._under_way: _UnderWay | None = None
         self._given_up = False
         self._request: tuple[tuple[object, ...], str] | None = None
@@ -135,13 +141,21 @@ class TransactionWriter:
             CommandRefused: no entry can hold the list.
         """
         sequences = dict(self._sequences)
-        appends = [self._append(segment, sequences, transaction) for segment in staged]
+        by_entry, condition = self._by_entry, None
+        for segment in staged:
+            if segment.topic_id not in by_entry:
+                by_entry, condition = times_used(self._log, staged, self._by_entry)
+                break
+        appends = [self._append(segment, sequences, by_entry[segment.topic_id], transaction) for segment in staged]
         forgets = self._forgets
         if forgets:
             named = {(segment.topic_id, segment.partition) for segment in staged}
             forgets = {where: forgotten for where, forgotten in forgets.items() if where in named}
-        ticket = self._log.send([*before, *forgets.values(), *appends, *after])
-        self._under_way = _UnderWay(ticket, sequences, len(before), forgets)
+        ticket = self._log.send([*before, *forgets.values(), *appends, *after], condition)
+        again = None
+        if condition is not None:
+            again = partial(self._send_again, by_entry, staged, before=before, after=after, transaction=transaction)
+        self._under_way = _UnderWay(ticket, sequences, len(before), forgets, by_entry, again)
         # Either let_go() has seen the list, or this sees that nothing waits for it any more.
         if self._given_up:
             ticket.let_go()
@@ -166,18 +180,28 @@ class TransactionWriter:
             results = sent.ticket.wait()
         except CommandRefused:
             self._under_way = None
-            raise
+            if sent.again is None or not sent.again():
+                raise
+            return TransactionWriter.resolve(self, cancel=cancel)
         except OutcomeLost:
             self._under_way = None
             self.take_identity(NO_IDENTITY)
             raise
         self._under_way = None
+        self._by_entry = sent.by_entry  # these topics have records now
         self._sequences = sent.sequences
         if sent.forgets:
             self._forgets = {where: each for where, each in self._forgets.items() if where not in sent.forgets}
             results = [*results[: sent.before_count], *results[sent.before_count + len(sent.forgets) :]]
         self._stored(results)
         return results
+
+    def _send_again(self, by_entry: dict[int, bool], staged: Sequence[StagedSegment], **parts: Any) -> bool:
+        """Send what was refused anew, if the log now says that the records get other times; else return False."""
+        if times_used(self._log, staged, self._by_entry).by_entry == by_entry:
+            return False
+        self.send(staged, **parts)
+        return True
 
     def _stored(self, results: Sequence[CommandResult]) -> None:
         """Note that the list under way has taken effect: for a writer that keeps more of it than its sequences."""
@@ -195,7 +219,16 @@ class TransactionWriter:
         if sent is not None:
             sent.ticket.let_go()
 
-    def _append(self, staged: StagedSegment, sequences: _Sequences, transaction: TransactionIdentity | None) -> Append:
+    def _append(
+        self,
+        staged: StagedSegment,
+        sequences: _Sequences,
+        by_entry: bool,
+        transaction: TransactionIdentity | None,
+    ) -> Append:
+        times_ms = (staged.timestamp_min_ms, staged.timestamp_max_ms)
+        if by_entry and not staged.keeps_times:
+            times_ms = TIME_OF_ENTRY
         where = (staged.topic_id, staged.partition)
         base_sequence = sequences.get(where, 0)
         sequences[where] = next_sequence(base_sequence, staged.record_count)
@@ -209,8 +242,8 @@ class TransactionWriter:
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.producer_epoch,
             base_sequence=base_sequence,
-            timestamp_min_ms=staged.timestamp_min_ms,
-            timestamp_max_ms=staged.timestamp_max_ms,
+            timestamp_min_ms=times_ms[0],
+            timestamp_max_ms=times_ms[1],
             transactional_id=None if transaction is None else transaction.transactional_id,
             transaction=NO_TRANSACTION if transaction is None else transaction.transaction,
             data=staged.data,

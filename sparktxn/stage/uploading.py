@@ -31,9 +31,6 @@ __all__ = [
     "upload_segment",
 ]
 
-TIME_OF_ENTRY: Final = -1
-"""In an append's timestamps: the records get the time of the entry that names them."""
-
 RECORD_BYTES_MAX: Final = OBJECT_SIZE_MAX - 1024 * 1024
 """The largest record: one that does not compress still fits into a segment that one put can carry."""
 
@@ -116,7 +113,7 @@ def upload_encoded(
             "bytes: expected at most "
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
-    range_ms = _timestamps_in_log(topic, timestamps_ms)
+    range_ms = _checked_times(topic, timestamps_ms)
     file_name = names.segment_file(born, ids.token(), topic.segment_format)
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
     if put_until_stored(objects, name, data, clock, timeout_s=_TIMEOUT_S) != data:
@@ -153,7 +150,7 @@ def inline_segment(
     if len(data) > min(bytes_max, INLINE_BYTES_MAX):
         return None
     found_ms = timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
-    range_ms = _timestamps_in_log(topic, found_ms)
+    range_ms = _checked_times(topic, found_ms)
     name = names.inline_segment(ids.token())
     payload = payload_bytes(table) if count_payload else NOT_COUNTED
     return _staged(topic, partition, name, table.num_rows, data, range_ms, payload, is_inline=True)
@@ -185,8 +182,8 @@ def _staged(
     )
 
 
-def _timestamps_in_log(topic: StageTopic, timestamps_ms: tuple[int, int]) -> tuple[int, int]:
-    """Return the least and the greatest timestamp as an append says them.
+def _checked_times(topic: StageTopic, timestamps_ms: tuple[int, int]) -> tuple[int, int]:
+    """Return the least and the greatest timestamp of records.
 
     Raises:
         CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
@@ -197,8 +194,6 @@ def _timestamps_in_log(topic: StageTopic, timestamps_ms: tuple[int, int]) -> tup
             ErrorCode.INVALID_TIMESTAMP,
             f"a record for topic {topic.name!r} has the timestamp {first_ms} ms: expected 0 or more, 1970 or later",
         )
-    if topic.has_times_of_entries:
-        return TIME_OF_ENTRY, TIME_OF_ENTRY
     return first_ms, last_ms
 
 

@@ -270,4 +270,5 @@ def _dated(staged: list[StagedSegment], time_ms: int) -> list[StagedSegment]:
     """Return segments with the time of their records, where the log would give them that of the import."""
     if time_ms < 0:
         return staged
-    return [replace(segment, timestamp_min_ms=time_ms, timestamp_max_ms=time_ms) for segment in staged]
+    times = {"timestamp_min_ms": time_ms, "timestamp_max_ms": time_ms, "keeps_times": True}
+    return [replace(segment, **times) for segment in staged]

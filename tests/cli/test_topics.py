@@ -88,6 +88,19 @@ def test_a_topic_that_exists_is_an_error_unless_it_is_accepted() -> None:
     assert [row["created"] for row in done.json] == [False, True]
 
 
+def test_whose_times_records_have_is_fixed_once_there_are_some() -> None:
+    ok("topics", "create", "t")
+    ok("topics", "alter", "t", "--set", "message.timestamp.type=LogAppendTime")
+    ok("produce", "-t", "t", stdin=b"v\n")
+    before = ok("topics", "describe", "t", "--json").text
+    for words in (("--set", "message.timestamp.type=CreateTime"), ("--unset", "message.timestamp.type")):
+        done = txnlog("topics", "alter", "t", *words, "--set", "retention.ms=5")
+        assert done.code == 1
+        assert "'message.timestamp.type' of topic 't' cannot become CreateTime: it has had records" in done.err
+    assert ok("topics", "describe", "t", "--json").text == before
+    ok("topics", "alter", "t", "--set", "message.timestamp.type=LogAppendTime", "--set", "retention.ms=5")
+
+
 def test_nothing_is_deleted_without_apply() -> None:
     ok("topics", "create", "t")
     done = ok("topics", "delete", "t", "--json")

@@ -231,6 +231,38 @@ def test_settings_are_set_and_removed(wire: Wire, name: str) -> None:
     assert (found["retention.ms"], found["cleanup.policy"]) == ("-1", "compact")
 
 
+def replace_all(wire: Wire, name: str, **settings: str) -> Any:
+    configs = [{"name": key.replace("_", "."), "value": value} for key, value in settings.items()]
+    asked = [{"resource_type": TOPIC, "resource_name": name, "configs": configs}]
+    (answer,) = wire.ask("alter_configs", 2, resources=asked, validate_only=False).responses
+    return answer
+
+
+def test_whose_times_records_have_is_fixed_once_there_are_some(wire: Wire, served: Gateway, name: str) -> None:
+    create(wire, creatable(name, message_timestamp_type="LogAppendTime"))
+    times = "message.timestamp.type"
+    assert alter(wire, TOPIC, name, (times, SET, "CreateTime")).error_code is ErrorCode.none
+    assert alter(wire, TOPIC, name, (times, SET, "LogAppendTime")).error_code is ErrorCode.none
+    with Producer({"bootstrap.servers": served.store}) as producer:
+        producer.produce(name, b"v")
+    shown = values_of(wire, TOPIC, name)
+    for answer in (
+        alter(wire, TOPIC, name, (times, SET, "CreateTime"), ("retention.ms", SET, "5")),
+        alter(wire, TOPIC, name, (times, DELETE, None)),
+        alter(wire, TOPIC, name, (times, DELETE, None), dry=True),
+        replace_all(wire, name, retention_ms="5"),
+    ):
+        assert answer.error_code is ErrorCode.invalid_config
+        assert (
+            f"setting {times!r} of topic {name!r} cannot become CreateTime: it has had records" in answer.error_message
+        )
+    assert values_of(wire, TOPIC, name) == shown
+    assert (
+        alter(wire, TOPIC, name, (times, SET, "LogAppendTime"), ("retention.ms", SET, "5")).error_code is ErrorCode.none
+    )
+    assert values_of(wire, TOPIC, name)["retention.ms"] == "5"
+
+
 def test_words_of_lists_are_appended_and_subtracted(wire: Wire, name: str) -> None:
     create(wire, creatable(name))
     for operation, words, left in (

@@ -93,7 +93,7 @@ def test_a_plain_producer_whose_list_is_refused_reports_it_and_goes_on(
 def add_unwritable(patched: pytest.MonkeyPatch, producer: Producer) -> None:
     log, _ = producer._connect()
     send = log.send
-    patched.setattr(log, "send", lambda commands: send([*commands, _unwritable()]))
+    patched.setattr(log, "send", lambda commands, *more: send([*commands, _unwritable()], *more))
 
 
 def _unwritable() -> Any:

@@ -387,7 +387,7 @@ def test_after_an_abortable_refusal_the_next_transaction_works(
     producer.begin_transaction()
     producer.produce("t", "lost", callback=lambda error, message: told.append((error, message)))
     with monkeypatch.context() as patch:
-        patch.setattr(world.store.log, "send", lambda commands: Refusing())
+        patch.setattr(world.store.log, "send", lambda *given: Refusing())
         error = error_of(producer.commit_transaction, TransactionAborted)
     assert error.txn_requires_abort()
     assert [report[0] for report in told] == [code]
@@ -407,10 +407,10 @@ def test_two_threads_in_one_call_are_told_apart(world: World, monkeypatch: pytes
     waiting, go = threading.Event(), threading.Event()
     send = world.store.log.send
 
-    def holding(commands: Any) -> Any:
+    def holding(*given: Any) -> Any:
         waiting.set()
         go.wait(60)
-        return send(commands)
+        return send(*given)
 
     monkeypatch.setattr(world.store.log, "send", holding)
     thread = threading.Thread(target=producer.commit_transaction)

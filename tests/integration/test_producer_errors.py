@@ -597,10 +597,10 @@ def test_a_call_beside_another_thread_is_busy(world: World, call: str) -> None:
     reached, go = threading.Event(), threading.Event()
     send = world.store.log.send
 
-    def holding(commands: Any) -> Any:
+    def holding(*given: Any) -> Any:
         reached.set()
         go.wait(60)
-        return send(commands)
+        return send(*given)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(world.store.log, "send", holding)

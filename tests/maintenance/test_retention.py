@@ -172,10 +172,10 @@ def test_a_topic_that_is_deleted_meanwhile_stops_no_other(world: World, monkeypa
     send, log = world.store.log.send, world.store.log
     deleted: list[object] = []
 
-    def after_deleting(commands: Any) -> Any:
+    def after_deleting(commands: Any, *more: Any) -> Any:
         if not deleted and isinstance(commands[0], DeleteRecords):
             deleted.append(send([DeleteTopic("gone", "other", world.topic_id("other"))]).wait())
-        return send(commands)
+        return send(commands, *more)
 
     monkeypatch.setattr(log, "send", after_deleting)
     report = apply_retention(world.store)

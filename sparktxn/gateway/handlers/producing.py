@@ -32,6 +32,7 @@ from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.state.recordtimes import has_times_of_entries
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 
@@ -214,7 +215,8 @@ async def _outcome(broker: Broker, request: Request, waiting: _Waiting) -> dict[
             error = opened_elsewhere(request.body.transactional_id)
         return _failed(request, waiting.partition, error)
     broker.log_end.note(broker.log.entry)
-    append_time_ms = appended.timestamp_ms if waiting.topic.has_times_of_entries else -1
+    known = broker.log.topic(waiting.topic.name)  # its setting is fixed, as it has records
+    append_time_ms = appended.timestamp_ms if known is not None and has_times_of_entries(known.settings) else -1
     return _stored(waiting.partition, appended.base_offset, append_time_ms, 0)
 
 

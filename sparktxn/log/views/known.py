@@ -33,6 +33,7 @@ from sparktxn.values.structs import (
     ProducerState,
     PublishedPartition,
     StateKey,
+    StateRecord,
     StoreState,
     TableState,
     TopicState,
@@ -67,6 +68,19 @@ class KnownState:
     def entry(self) -> int:
         """The newest entry that this process has applied."""
         return self._follower.tail.entry
+
+    def get(self, key: StateKey) -> StateRecord | None:
+        """Return a record by its key, for functions of the state."""
+        found: StateRecord | None = self._read(str(key[0]), lambda tail: tail.parts.get(key))
+        return found
+
+    def at_hand(self, key: StateKey) -> StateRecord | None:
+        """Return a record as last known if it is in memory: without the lock, and without a request.
+
+        None also where it is not there, or entries that may have changed it are not applied yet.
+        """
+        records = self._follower.tail.parts.at_hand(part_of(key))
+        return None if records is None else records.get(key)
 
     def store_state(self) -> StoreState:
         """Return what belongs to the whole store."""

@@ -23,6 +23,7 @@ from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Ids, is_time_up
+from sparktxn.state.recordtimes import Condition
 
 __all__ = ["Committer"]
 
@@ -56,15 +57,16 @@ class Committer:
         self._end_is_checked = False
         self._clock_check = clock_check
 
-    def send(self, commands: Sequence[Command]) -> Ticket:
+    def send(self, commands: Sequence[Command], condition: Condition | None = None) -> Ticket:
         """Queue a list of commands, all or nothing; it is written when a caller waits for it, or for another.
 
-        The ticket is the caller's hold on it: see `Ticket`.
+        The ticket is the caller's hold on it: see `Ticket`. What `condition` returns for the state that the list is to
+        follow refuses it, as the state itself does.
 
         Raises:
             CommandRefused: the list cannot be written, or not be read again (_INVALID_ARG), or fits no entry.
         """
-        list_ = QueuedList(checked_list(commands), self._follower.tail.entry)
+        list_ = QueuedList(checked_list(commands), self._follower.tail.entry, condition)
         self._queue.add(list_)
         return Ticket(self, list_)
 

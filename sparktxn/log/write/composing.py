@@ -117,7 +117,8 @@ class Composer:
                 # Given up before any body has carried it, or in an intent that an entry must then cancel.
                 is_withdrawn = list_.let_go and (list_.intent is not None or not list_.may_take_effect())
                 if known is None and not is_withdrawn:
-                    outcome = apply_list(delta, list_.commands, context)
+                    refused = None if list_.condition is None else list_.condition(delta.get)
+                    outcome = refused or apply_list(delta, list_.commands, context)
                     tail.parts.load_for(delta.since(mark))
             except Exception as error:  # noqa: BLE001 - it is this list's outcome, or raised again
                 delta.undo(mark)

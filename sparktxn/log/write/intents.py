@@ -95,7 +95,11 @@ class Intents:
         was lost says nothing.
         """
         travelling = _first_bytes(
-            [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
+            [
+                ticket
+                for ticket in tickets
+                if ticket.intent is None and ticket.condition is None and may_travel(ticket.commands)
+            ]
         )
         if self.is_out or not travelling:
             return False

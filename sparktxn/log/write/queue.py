@@ -27,6 +27,7 @@ from sparktxn.log.write.lists import CheckedList
 from sparktxn.process.clock import time_left_s
 from sparktxn.state.delta import Refusal
 from sparktxn.state.machine import Applied
+from sparktxn.state.recordtimes import Condition
 
 __all__ = [
     "LISTS_BYTES_MAX",
@@ -104,13 +105,15 @@ VALID_PREVIOUS_STATES: Final[Mapping[ListState, frozenset[ListState]]] = Mapping
 class QueuedList:
     """One list of commands on its way, as the writer has it: all of it takes effect, or none.
 
-    `let_go` once its owner has given it up: it is put no more. `intent` while it is in one.
+    `let_go` once its owner has given it up: it is put no more. `intent` while it is in one. `condition` must hold for
+    the state that it follows, so only this process puts it.
     """
 
-    __slots__ = ("_failure", "base_entry", "commands", "encoded", "intent", "let_go", "results", "state")
+    __slots__ = ("_failure", "base_entry", "commands", "condition", "encoded", "intent", "let_go", "results", "state")
 
-    def __init__(self, list_: CheckedList, base_entry: int) -> None:
+    def __init__(self, list_: CheckedList, base_entry: int, condition: Condition | None = None) -> None:
         self.commands, self.encoded = list_
+        self.condition = condition
         self.base_entry = base_entry
         self.state = ListState.QUEUED
         self.results: list[CommandResult] | None = None
