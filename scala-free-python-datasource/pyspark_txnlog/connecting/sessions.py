@@ -22,8 +22,10 @@ __all__ = ["RECOMMENDED", "check_session", "parallelism_of", "session"]
 RECOMMENDED: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
-"""Settings that the data source gains from: rows travel over a socket of the machine, to a worker that stays."""
+"""Settings that the data source gains from: rows travel over a socket of the machine, to a worker that stays, and the
+conditions of `where()` reach the reader."""
 
 _WORKER: Final = "PYSPARK_PYTHON"
 _DRIVER: Final = "PYSPARK_DRIVER_PYTHON"

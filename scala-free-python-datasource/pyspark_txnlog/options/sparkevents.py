@@ -17,6 +17,12 @@ EVENTS: Final[dict[str, Event]] = {
     "spark_columns_left_out": Event(
         WARNING, "topics %(topics)s have gained columns that the read leaves out: %(columns)s", _SPARK
     ),
+    "spark_conditions_not_used": Event(
+        WARNING,
+        "the read of topics %(topics)s takes all of its %(segments)d segments, though a condition on %(columns)s could "
+        "leave some out: %(reason)s; scan(), or the option filters, leaves them out",
+        _SPARK,
+    ),
     "spark_gauges_not_exported": Event(ERROR, "the gauges of Spark's queries are not exported", _SPARK),
     "spark_gauges_not_written": Event(
         WARNING, "the gauges of Spark's queries are not written to %(file)s: %(error)s", _SPARK

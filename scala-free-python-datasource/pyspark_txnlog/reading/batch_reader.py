@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     InputPartition,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -31,6 +32,7 @@ from pyspark_txnlog.options.groups import CommittedStart, committed_start
 from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
+from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.ahead import made_ahead
 from pyspark_txnlog.reading.columns_left_out import columns_left_out, report_left_out
 from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FilteringTxnLogReader",
+    "NoticingTxnLogReader",
     "TaskPartition",
     "TxnLogReader",
     "make_reader",
@@ -107,11 +110,13 @@ def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | N
 
     Spark refuses readers that take filters unless push-down is on; its push-down worker shows it. Filtered
     and unfiltered actions on one DataFrame are then planned apart, so without a pinned view they could differ.
-    Where scans share a plan, no reader takes filters.
+    Where scans share a plan, no reader takes filters: it only says that it could.
     """
-    if takes_filters() and _SCANS_ARE_PLANNED_APART and pinned is not None:
+    if not takes_filters():
+        return TxnLogReader(options, schema, pinned)
+    if _SCANS_ARE_PLANNED_APART and pinned is not None:
         return FilteringTxnLogReader(options, schema, pinned)
-    return TxnLogReader(options, schema, pinned)
+    return NoticingTxnLogReader(options, schema, pinned)
 
 
 @with_one_line_errors
@@ -176,6 +181,10 @@ class TxnLogReader(DataSourceReader):
         check_ranges(options.starting, asked, options.ending, ends)
         # An end by time may lie where a transaction is still open; a start may have been removed.
         return {key: (start, max(start, min(ends[key], last[key]))) for key, start in starts.items()}
+
+    def _prefix(self) -> str:
+        """Return how the columns that a topic with declared columns does not declare begin."""
+        return "_" if any(topic.schema is not None for topic in self._view.topics.values()) else ""
 
     def _resolved(self, bound: Bound, latest: dict[TopicPartitionKey, int]) -> dict[TopicPartitionKey, int]:
         options = self._options
@@ -290,7 +299,7 @@ class FilteringTxnLogReader(TxnLogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep the filters that ranges of offsets can express exactly, and give back the others."""
         # A topic with declared columns may call one "offset": its own reserved names begin with "_".
-        prefix = "_" if any(topic.schema is not None for topic in self._view.topics.values()) else ""
+        prefix = self._prefix()
         for condition in filters:
             if _is_range(condition, prefix):
                 self._filters.append(condition)
@@ -306,6 +315,52 @@ class FilteringTxnLogReader(TxnLogReader):
         for condition in self._filters:
             ranges = {partition: _narrowed(partition, bounds, condition) for partition, bounds in ranges.items()}
         return {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
+
+
+_SHARED_PLAN: Final = "this release of Spark gives all scans of a DataFrame one plan"
+_NOT_PINNED: Final = "a DataFrame with a schema of its own has no view that all of its plans share"
+
+_noticed: set[tuple[str, tuple[str, ...]]] = set()
+
+
+@with_one_line_errors
+class NoticingTxnLogReader(TxnLogReader):
+    """Leaves all conditions to Spark, and logs that it could have left out segments by them: once in a process."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> None:
+        super().__init__(options, schema, pinned)
+        self._unused: tuple[str, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Give back all filters."""
+        prefix = self._prefix()
+        usable = [
+            condition
+            for condition in filters
+            if _is_range(condition, prefix)
+            or is_on_timestamp(condition, f"{prefix}timestamp")
+            or pushed_condition(condition, self._known)
+        ]
+        found: Any = usable
+        # Spark adds `is not null` to a comparison: alone it leaves out hardly anything.
+        self._unused = tuple(sorted({each.attribute[0] for each in found if not isinstance(each, IsNotNull)}))
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one part per task, of all segments."""
+        parts = super().partitions()
+        topics = ", ".join(sorted(self._view.topics))
+        segments = sum(len(part.task.segments) for part in parts if isinstance(part, TaskPartition))
+        if self._unused and segments > 1 and (topics, self._unused) not in _noticed:
+            _noticed.add((topics, self._unused))
+            log_event(
+                "spark_conditions_not_used",
+                topics=topics,
+                segments=segments,
+                columns=", ".join(self._unused),
+                reason=_NOT_PINNED if _SCANS_ARE_PLANNED_APART else _SHARED_PLAN,
+            )
+        return parts
 
 
 _COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
