@@ -55,6 +55,7 @@ async def api_versions(broker: Broker, request: Request) -> Answer:
 
     A version of this request that is too high gets them, too.
     """
+    broker.placement.note_asked_by(request.client_id)
     return {
         "error_code": 0 if request.body is not None else _UNSUPPORTED_VERSION,
         "api_keys": [

@@ -28,17 +28,19 @@ from sparktxn.process.listening import Endpoint
 __all__ = ["Placement", "Referrals"]
 
 _Addresses = list[tuple[Any, ...]]
-_API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0\xff\xff"
-"""A request of version 0, from an unknown client: it is answered before a client has shown who it is."""
+_API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0"
+"""A request of version 0, before its client id: it is answered before a client has shown who it is."""
 _CHECKED_EVERY_S: Final = 0.5
 _ANSWER_S: Final = 1.0
 _MISSED_MAX: Final = 2
 """A gateway that has not answered so often in a row is left out."""
-_SEEN_AFTER_S: Final = 1.5
-"""So long after its start a gateway leaves clients to the others, which have seen it by then.
+_SEEN_BY_S: Final = 5.0
+"""So long after its start a gateway leaves clients to the others, unless these have asked it before.
 
 If it were their leader at once, it would refuse each transaction that another gateway goes on to open for them.
 """
+_SEEN_BY_TLS_S: Final = 1.5
+"""The same with TLS, in whose greeting no gateway says which one it is."""
 _REFERRED_EVERY_S: Final = 60.0
 _REFERRED_S: Final = 2.0
 """So long is a transactional id referred at a time: a client may ask once more before it has found its coordinator."""
@@ -54,7 +56,9 @@ class Placement:
         """All gateways in an order that is the same on each: the place in it is a node's id."""
         self.own_id = self.nodes.index(own)
         self._is_seen = True
-        self._missed = dict.fromkeys(range(len(self.nodes)), _MISSED_MAX - 1)
+        self._names = frozenset(map(str, self.nodes))
+        self._asked_by: set[str] = set()
+        self._missed = dict.fromkeys(range(len(self.nodes)), 0)
         self._lookups = ThreadBackground("sparktxn-gateway-names", len(self.nodes))
         self._searches: dict[int, Future[_Addresses]] = {}
 
@@ -62,21 +66,37 @@ class Placement:
         """Return the ids of this gateway and of those that answer."""
         return [node for node, missed in self._missed.items() if missed < _MISSED_MAX]
 
+    @property
+    def view(self) -> tuple[bool, ...]:
+        """What clients are placed by: whether each gateway answers, and whether the others have seen this one."""
+        return (self._is_seen, *(missed < _MISSED_MAX for missed in self._missed.values()))
+
     def node_of(self, client_host: str, client_id: str) -> int:
         """Return the id of the gateway that a client is to use."""
         others = [node for node in self.alive() if node != self.own_id]
         chosen = [*others, self.own_id] if self._is_seen or not others else others
         return max(chosen, key=lambda node: _weight(client_host, client_id, self.nodes[node]))
 
+    def note_asked_by(self, client_id: str) -> None:
+        """Note who has asked this one for its versions. Gateways do, by their names: they have seen it then."""
+        if not self._is_seen:
+            self._asked_by |= {client_id} & self._names
+            self._is_seen = self._others <= self._asked_by
+
+    @property
+    def _others(self) -> set[str]:
+        """The names of the others that answer."""
+        return {str(self.nodes[node]) for node in self.alive() if node != self.own_id}
+
     async def watch(self, *, tls: bool) -> None:
         """See again and again which of the others answer, which speak TLS or not."""
         others = [node for node in self._missed if node != self.own_id]
         now_s = asyncio.get_running_loop().time
-        began_s, self._is_seen = now_s(), not others
+        seen_by_s, self._is_seen = now_s() + (_SEEN_BY_TLS_S if tls else _SEEN_BY_S), not others
         try:
             while others:
                 await asyncio.gather(*(self._check(node, tls) for node in others))
-                self._is_seen = self._is_seen or now_s() >= began_s + _SEEN_AFTER_S or self.alive() == [self.own_id]
+                self._is_seen = self._is_seen or self._others <= self._asked_by or now_s() >= seen_by_s
                 await asyncio.sleep(_CHECKED_EVERY_S)
         finally:
             self._lookups.close(0)
@@ -84,7 +104,9 @@ class Placement:
     async def _check(self, node: int, tls: bool) -> None:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await _asked(await self._addresses(node), tls)
+                await _asked(await self._addresses(node), str(self.nodes[self.own_id]), tls)
+        except ConnectionRefusedError:
+            self._missed[node] = _MISSED_MAX
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             self._missed[node] += 1
         else:
@@ -110,13 +132,14 @@ class Referrals:
     """Refers transactions to the gateways that their clients are placed at, and each of them for a bounded time.
 
     Two gateways may see a client by different addresses, or see each other differently. Each would then refer it to the
-    other without end. So a transactional id is referred for two seconds, twice a minute, and then served.
+    other without end. So a transactional id is referred for two seconds, twice a minute, and then served. That counts
+    anew when another gateway has come or gone: each of several restarts in a minute moves a client.
     """
 
     def __init__(self, clock: Clock, placement: Placement) -> None:
         self._clock = clock
         self._placement = placement
-        self._began_s: OrderedDict[str, list[float]] = OrderedDict()
+        self._began: OrderedDict[str, list[tuple[float, tuple[bool, ...]]]] = OrderedDict()
 
     def other_gateway(self, transactional_id: str, client_host: str, client_id: str) -> Endpoint | None:
         """Return where a client is to go with a transaction that is not held here; None: this gateway serves it."""
@@ -126,30 +149,30 @@ class Referrals:
         return self._placement.nodes[node]
 
     def _may_refer(self, transactional_id: str) -> bool:
-        now_s = self._clock.monotonic_s()
-        began_s = [each for each in self._began_s.get(transactional_id, ()) if now_s - each < _REFERRED_EVERY_S]
-        if not began_s or now_s - began_s[-1] >= _REFERRED_S:
-            if len(began_s) >= _REFERRED_TIMES_MAX:
+        now_s, view = self._clock.monotonic_s(), self._placement.view
+        began = [each for each in self._began.get(transactional_id, ()) if now_s - each[0] < _REFERRED_EVERY_S]
+        if not began or now_s - began[-1][0] >= _REFERRED_S:
+            if sum(seen == view for _, seen in began) >= _REFERRED_TIMES_MAX:
                 return False
-            began_s.append(now_s)
-        self._began_s[transactional_id] = began_s
-        self._began_s.move_to_end(transactional_id)
-        while len(self._began_s) > _IDS_MAX:
-            self._began_s.popitem(last=False)
+            began.append((now_s, view))
+        self._began[transactional_id] = began
+        self._began.move_to_end(transactional_id)
+        while len(self._began) > _IDS_MAX:
+            self._began.popitem(last=False)
         return True
 
 
-async def _asked(addresses: _Addresses, tls: bool) -> None:
+async def _asked(addresses: _Addresses, client_id: str, tls: bool) -> None:
     """Return once a gateway answers at one of its addresses."""
     for *_, address in addresses[:-1]:
         with suppress(OSError):
-            await _asked_at(Endpoint(str(address[0]), int(address[1])), tls)
+            await _asked_at(Endpoint(str(address[0]), int(address[1])), client_id, tls)
             return
     *_, address = addresses[-1]
-    await _asked_at(Endpoint(str(address[0]), int(address[1])), tls)
+    await _asked_at(Endpoint(str(address[0]), int(address[1])), client_id, tls)
 
 
-async def _asked_at(endpoint: Endpoint, tls: bool) -> None:
+async def _asked_at(endpoint: Endpoint, client_id: str, tls: bool) -> None:
     """Return once a gateway answers: a process that is stopped still has its connections accepted.
 
     Nothing of it is believed, so its certificate is not checked.
@@ -159,7 +182,8 @@ async def _asked_at(endpoint: Endpoint, tls: bool) -> None:
         return
     reader, writer = await asyncio.open_connection(*endpoint)
     try:
-        writer.write(len(_API_VERSIONS).to_bytes(4) + _API_VERSIONS)
+        frame = _API_VERSIONS + len(name := client_id.encode()).to_bytes(2) + name
+        writer.write(len(frame).to_bytes(4) + frame)
         await reader.readexactly(4)
     finally:
         writer.close()

@@ -38,9 +38,10 @@ class Gateway:
 async def gateway(
     uri: str | Path, *, access: AccessOptions = OF_THIS_MACHINE, **settings: Any
 ) -> AsyncIterator[Gateway]:
-    """Serve a store, which is made if there is none, until the block ends."""
+    """Serve a store, which is made if there is none, until the block ends: at `port`, if the settings have one."""
+    port = settings.pop("port", 0)
     with Store.open(str(uri), create=True) as store:
-        listener = listening(HOST, 0, "--listen")
+        listener = listening(HOST, port, "--listen")
         listener.setblocking(False)
         endpoint = Endpoint(HOST, listener.getsockname()[1])
         broker = Broker(store, GatewaySettings(**settings), endpoint)

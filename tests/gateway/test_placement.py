@@ -15,6 +15,7 @@ from sparktxn.gateway.security.access import AccessOptions
 from sparktxn.process.listening import Endpoint
 from tests.gateway.certificates import Authority
 from tests.gateway.gateways import HOST, gateway, raw_client
+from tests.servers import free_ports
 
 endpoints = st.builds(Endpoint, st.sampled_from(["a", "b"]), st.integers(1, 100))
 
@@ -63,15 +64,37 @@ def test_a_gateway_that_starts_leaves_clients_to_the_others_until_they_have_seen
             settled = [placement.node_of(HOST, name) for name in names]
             assert set(settled) == {0, 1}
             watching = asyncio.create_task(placement.watch(tls=False))
-            began_s = asyncio.get_running_loop().time()
-            await asyncio.sleep(0)
-            seen_s = 0.0
-            while [placement.node_of(HOST, name) for name in names] != settled:
-                assert {placement.node_of(HOST, name) for name in names} == {1 - placement.own_id}
-                await asyncio.sleep(0.01)
-                seen_s = asyncio.get_running_loop().time() - began_s
+            await asyncio.sleep(0.6)  # the other one has answered, and has not asked
+            assert {placement.node_of(HOST, name) for name in names} == {1 - placement.own_id}
+            placement.note_asked_by("client-1")
+            assert {placement.node_of(HOST, name) for name in names} == {1 - placement.own_id}
+            placement.note_asked_by(str(other.endpoint))
+            assert [placement.node_of(HOST, name) for name in names] == settled
             watching.cancel()
-            assert seen_s > 1.4
+
+    asyncio.run(run())
+
+
+def test_gateways_ask_each_other_by_their_names(tmp_path: Path):
+    """The one that starts takes clients as soon as the other one has asked it, and not only after some time."""
+    (tmp_path / "same").symlink_to(tmp_path / "store", target_is_directory=True)
+
+    async def run() -> None:
+        first, second = (Endpoint(HOST, port) for port in free_ports(2))
+        async with gateway(tmp_path / "store", port=first.port, peers=(first, second)) as one:
+            names = [f"client-{number}" for number in range(20)]
+            while one.broker.placement.alive() != [one.broker.placement.own_id]:
+                await asyncio.sleep(0.01)
+            async with gateway(tmp_path / "same", port=second.port, peers=(first, second)) as other:
+                placed = [one.broker.placement, other.broker.placement]
+                for is_seen in (False, True):
+                    while placed[1]._is_seen is not is_seen:
+                        await asyncio.sleep(0.001)
+                assert placed[1]._asked_by == {str(first)}
+                while [placed[0].node_of(HOST, name) for name in names] != [
+                    placed[1].node_of(HOST, name) for name in names
+                ]:
+                    await asyncio.sleep(0.001)
 
     asyncio.run(run())
 

@@ -14,10 +14,11 @@ from sparktxn.process.listening import Endpoint
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
-from tests.gateway.requests import add_partition, batch, end, init_producer, produce, read_all
+from tests.gateway.requests import add_partition, batch, end, init_producer, produce, produce_members, read_all
 from tests.gateway.test_transactions_v2 import offset_sent
 
 TX = "tx"
+NOT_LEADER_OR_FOLLOWER = 6
 HERE, OTHER = Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)
 
 Asked = Callable[[RawClient, ProducerIdAndEpoch], Awaitable[int]]
@@ -164,6 +165,45 @@ def test_a_transaction_whose_records_another_gateway_has_is_committed_there(tmp_
     at_two(tmp_path, case)
 
 
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_batch_of_a_transaction_that_another_gateway_has_is_sent_on(tmp_path: Path, version: int) -> None:
+    """A client of version 1 comes to its new coordinator at once, and to its new leader when its metadata is old."""
+
+    async def sent(client: RawClient, identity: ProducerIdAndEpoch, sequence: int) -> int:
+        records = batch([b"%d" % sequence], identity, sequence, transactional=True)
+        answer = await client.call(0, version, **produce_members("t", 0, records, transactional_id=TX))
+        return int(answer.responses[0].partition_responses[0].error_code.value)
+
+    async def case(served: Gateway, first: RawClient, second: RawClient) -> None:
+        identity = await opened(second)
+        assert await sent(first, identity, 1) == NOT_LEADER_OR_FOLLOWER
+        assert await sent(second, identity, 1) == 0
+        assert await end(second, TX, identity, committed=True) == 0
+        assert await read_all(first, "t") == [b"1", b"1"]
+        # What this gateway has refused does not stay: the client may be placed here the next time.
+        place(served, here=True)
+        assert await add_partition(first, TX, identity, "t") == 0
+        assert await sent(first, identity, 2) == 0
+        assert await end(first, TX, identity, committed=True) == 0
+        assert await read_all(first, "t") == [b"1", b"1", b"2"]
+
+    at_two(tmp_path, case)
+
+
+def test_a_batch_is_sent_on_for_a_bounded_time_and_then_its_transaction_is_aborted(tmp_path: Path) -> None:
+    async def case(served: Gateway, first: RawClient, second: RawClient) -> None:
+        identity = await opened(second)
+        clock = ManualClock()
+        served.broker.referrals = Referrals(clock, served.broker.placement)
+        codes = []
+        for _ in range(6):
+            codes.append(await produced(first, identity))
+            clock.sleep(1.0)
+        assert codes == [NOT_LEADER_OR_FOLLOWER] * 4 + [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+
+    at_two(tmp_path, case)
+
+
 def test_gateways_that_disagree_serve_a_client_soon(tmp_path: Path) -> None:
     """Each places it at the other one; it is referred for as long as a new client may need to find its way."""
 
@@ -194,6 +234,21 @@ def test_a_transactional_id_is_referred_twice_a_minute_for_two_seconds() -> None
         clock.sleep(1.0)
     assert referred_s == [0, 1, 2, 3, 60, 61, 62, 63, 120, 121, 122, 123]
     assert referrals.other_gateway("another", "", client_id) == OTHER
+
+
+def test_a_gateway_that_comes_and_goes_lets_clients_be_referred_again() -> None:
+    """As in a rolling restart; and not without end where it does so all the time."""
+    clock = ManualClock()
+    placement = Placement(HERE, (HERE, OTHER))
+    other_id = 1 - placement.own_id
+    client_id = next(name for name in map(str, range(100)) if placement.node_of("", name) == other_id)
+    referrals = Referrals(clock, placement)
+    referred = []
+    for turn in range(8):
+        placement._is_seen = turn % 2 == 0
+        clock.sleep(3.0)
+        referred.append(referrals.other_gateway(TX, "", client_id) == OTHER)
+    assert referred == [True] * 4 + [False] * 4
 
 
 def test_a_client_that_is_placed_here_is_served() -> None:

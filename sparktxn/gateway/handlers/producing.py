@@ -43,6 +43,7 @@ _ADDS_PARTITIONS: Final = 12
 """From this version on a batch of a transaction adds its partition, and begins the transaction (KIP-890)."""
 _IDS_FROM: Final = 13
 """From this version on topics are named by their ids."""
+_NOT_LEADER_OR_FOLLOWER: Final = 6
 _SMALL_BYTES: Final = 16 * 1024
 """A smaller batch is decoded sooner than another thread takes it up."""
 
@@ -59,7 +60,9 @@ async def produce(broker: Broker, request: Request) -> Coroutine[Any, Any, Answe
     for topic in topics:
         error = topic.error or refused
         taken = [
-            _failed(request, part.index, error) if error else await _taken(broker, request, topic, part)
+            _failed(request, part.index, _placed(broker, request, error))
+            if error
+            else await _taken(broker, request, topic, part)
             for part in topic.partitions
         ]
         outcomes.append((topic, taken))
@@ -148,7 +151,7 @@ async def _taken(broker: Broker, request: Request, asked: AskedTopic, part: Any)
         return _Waiting(topic, part.index, future, in_transaction=transaction is not None)
     except KafkaException as error:
         loan.end()
-        return _failed(request, part.index, error)
+        return _failed(request, part.index, _placed(broker, request, error))
     except BaseException:
         loan.end()
         raise
@@ -213,11 +216,26 @@ async def _outcome(broker: Broker, request: Request, waiting: _Waiting) -> dict[
         without_frames(error)
         if waiting.in_transaction and error.args[0].code() == ErrorCode.INVALID_TXN_STATE:
             error = opened_elsewhere(request.body.transactional_id)
-        return _failed(request, waiting.partition, error)
+        return _failed(request, waiting.partition, _placed(broker, request, error))
     broker.log_end.note(broker.log.entry)
     known = broker.log.topic(waiting.topic.name)  # its setting is fixed, as it has records
     append_time_ms = appended.timestamp_ms if known is not None and has_times_of_entries(known.settings) else -1
     return _stored(waiting.partition, appended.base_offset, append_time_ms, 0)
+
+
+def _placed(broker: Broker, request: Request, error: KafkaException) -> KafkaException:
+    """Return the error of a batch, or one that has a client look for its leader, where its transaction is open.
+
+    A client comes to its new coordinator as soon as it is referred, and to its new leader minutes later.
+    """
+    transactional_id = request.body.transactional_id or ""
+    is_elsewhere = error.error.code() == ErrorCode.TRANSACTION_ABORTABLE and not broker.transactions.holds(
+        transactional_id
+    )
+    if not is_elsewhere:
+        return error
+    other = broker.referrals.other_gateway(transactional_id, request.client_host, request.client_id)
+    return error if other is None else CommandRefused(_NOT_LEADER_OR_FOLLOWER, f"the leader is at {other}")
 
 
 def _stored(partition: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> dict[str, Any]:

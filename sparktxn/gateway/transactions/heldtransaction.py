@@ -76,6 +76,11 @@ class HeldTransaction:
         self._failure = reason
         return CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, reason)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the transaction was open at another gateway when this one was asked: it may have ended since."""
+        return self._failure is not None and not self.is_open
+
     def check_usable(self) -> None:
         """Raise the error that has a client abort the transaction, if it has failed.
 

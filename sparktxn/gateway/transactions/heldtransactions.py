@@ -454,7 +454,7 @@ class HeldTransactions:
     def _held_for(self, transactional_id: str, identity: ProducerIdAndEpoch) -> HeldTransaction:
         with self._lock:
             held = self._held.get(transactional_id)
-        if held is None or held.identity != identity:
+        if held is None or held.identity != identity or held.is_elsewhere:
             known = self._known(transactional_id, identity)
             number = known.transaction
             made = self._made(transactional_id, identity, number, known.timeout_ms, is_new=False)
