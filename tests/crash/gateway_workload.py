@@ -83,6 +83,21 @@ class Gateways:
             process.join()
             self._processes[number] = self._started(number)
 
+    def end(self, number: int, signal_number: int) -> None:
+        """End one by a signal, and wait until it has ended."""
+        process = self._processes[number]
+        os.kill(process.pid, signal_number)
+        process.join()
+        assert process.exitcode in (0, -signal_number), f"a gateway has ended with {process.exitcode}"
+
+    def start(self, number: int) -> None:
+        """Start one that has ended, at its port."""
+        self._processes[number] = self._started(number)
+
+    def pid(self, number: int) -> int | None:
+        """Return the process of one."""
+        return self._processes[number].pid
+
     def close(self) -> None:
         """End them all."""
         for process in self._processes:
@@ -260,16 +275,16 @@ async def _stopped(client: Any) -> None:
             await client.stop()
 
 
-def committed_values(uri: str, options: dict[str, str], topic: str) -> list[list[bytes]]:
-    """Return the committed values of each partition, in order, as a native consumer reads them."""
+def committed_values(uri: str, options: dict[str, str], topic: str, count: int = PARTITIONS) -> list[list[bytes]]:
+    """Return the committed values of each of `count` partitions, in order, as a native consumer reads them."""
     consumer = Consumer({**options, "bootstrap.servers": uri, "group.id": "checker"})
-    partitions: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    partitions: list[list[bytes]] = [[] for _ in range(count)]
     try:
-        consumer.assign([NativePartition(topic, number, 0) for number in range(PARTITIONS)])
-        ends = [consumer.get_watermark_offsets(NativePartition(topic, number))[1] for number in range(PARTITIONS)]
+        consumer.assign([NativePartition(topic, number, 0) for number in range(count)])
+        ends = [consumer.get_watermark_offsets(NativePartition(topic, number))[1] for number in range(count)]
         while any(
             position.offset < ends[position.partition]
-            for position in consumer.position([NativePartition(topic, number) for number in range(PARTITIONS)])
+            for position in consumer.position([NativePartition(topic, number) for number in range(count)])
         ):
             for message in consumer.consume(1_000, 0.5):
                 assert message.error() is None

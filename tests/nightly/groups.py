@@ -50,7 +50,7 @@ def _pytest(name: str, limit_s: float, marks: str, *rest: str, needs: tuple[str,
     return Group(name, limit_s, ("-m", "pytest", "-q", "-m", marks, *options, *rest), needs)
 
 
-_ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
+_ALONE: Final = ("tests/edge", "tests/crash", "tests/liveness", "tests/spark", "tests/kills")
 """Folders whose nightly tests have a group of their own; one group has those of all others."""
 
 _GATEWAYS: Final = "tests/crash/test_gateways.py"
@@ -111,7 +111,7 @@ GROUPS: Final = (
         f"--ignore={_GATEWAYS}",
     ),
     _pytest("crash-s3", 2_000, "nightly and (moto or seaweedfs)", "tests/crash", f"--ignore={_GATEWAYS}"),
-    _pytest("gateways", 1_200, "nightly", _GATEWAYS),
+    _pytest("gateways", 1_200, "nightly", _GATEWAYS, "tests/liveness", needs=("java", "weed")),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("installs", 900, "nightly", *_IN_PAIRS, *_INSTALLS, needs=("java",)),
     _pytest("engines", 600, "interop", *_ENGINES, needs=("java",)),
