@@ -73,7 +73,7 @@ def _layout(values: Sequence[Sequence[object] | None]) -> tuple[pa.Buffer | None
         bitmap = pa.py_buffer(np.packbits(is_value, bitorder="little"))
         lengths = (len(value or ()) for value in values)
     ends = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.fromiter(lengths, np.int64, len(values)), out=ends[1:])
+    np.add.accumulate(np.fromiter(lengths, np.int64, len(values)), out=ends[1:])
     return bitmap, pa.py_buffer(ends.astype(np.int32)) if ends[-1] <= _INT32_MAX else None
 
 

@@ -330,10 +330,10 @@ class Ticket:
                 self._writer.work_for(list_)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 list_.raise_about(error)
-        if list_.error is not None:
-            raise list_.error
-        assert list_.results is not None
-        return list_.results
+        if list_.results is not None:
+            return list_.results
+        assert list_.error is not None
+        raise list_.error
 
     def wait_once(self) -> list[CommandResult]:
         """Wait as `wait` does, for an owner that does not come back: let go of a list whose outcome is still unknown.
