@@ -47,6 +47,10 @@ _COMPARED: Final[tuple[tuple[str, str, str, float | None], ...]] = (
     ("write", "format", "parquet", 1.3),
     ("write", "dropping", "parquet", None),
     ("write", "format", "dropping", None),
+    ("narrow", "narrow, written by format", "narrow, written by parquet", 1.5),
+    ("narrow", "narrow, count by scan()", "narrow, count by parquet", 1.5),
+    ("narrow", "narrow, sum by scan()", "narrow, sum by parquet", 1.5),
+    ("narrow", "narrow, 1 % by scan()", "narrow, 1 % by parquet", 1.5),
     ("write", "parquet by partition", "parquet", None),
     ("write", "write()", "parquet by partition", None),
 )
@@ -58,7 +62,7 @@ def measure() -> list[Figure]:
     figures = []
     ours: dict[str, Any] = {}
     with temporary_folder() as folder:
-        for use in ("write", "read"):
+        for use in ("narrow", "write", "read"):
             seconds, megabytes = run_driver(folder, use)
             ours |= seconds
             figures += [_ratio(seconds, *compared) for compared in _COMPARED if compared[0] == use]

@@ -49,6 +49,7 @@ SEGMENT_ROWS = 50_000
 OPEN_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 _BATCH_ROWS = 10_000
 _AGEING_TURN = 500
+_NARROW_TASKS = 18
 
 
 class DroppingSource(DataSource):
@@ -178,6 +179,40 @@ def write_by_partition(spark: SparkSession, frame: DataFrame, folder: str) -> No
         spark.conf.unset(OPEN_WRITERS)
 
 
+def narrow_cases(spark: SparkSession, folder: str, rows: int) -> list[Case]:
+    """Four narrow columns from many tasks: files of the log end by their size, and nothing has merged them."""
+    frame = spark.range(0, rows, 1, _NARROW_TASKS).selectExpr(
+        *("id", "timestamp_micros(1700000000000000 + id * 1000) ts"),
+        *("cast(id % 1000 as double) * 1.5 amount", "concat('city', cast(id % 100 as string)) city"),
+    )
+    log, plain = f"{folder}/narrow-log", f"{folder}/narrow-parquet"
+    with Store.open(log, create=True):
+        pass
+
+    def write_log(topic: str) -> None:
+        frame.write.format("txnlog").mode("append").options(topic=topic, createTopic=True).save(log)
+
+    def write_plain(mode: str, to: str) -> None:
+        frame.write.mode(mode).option("compression", "zstd").parquet(f"{plain}/{to}")
+
+    write_log("read")
+    write_plain("overwrite", "read")
+    frames = {"parquet": spark.read.parquet(f"{plain}/read"), "scan()": scan(spark, log, "read")}
+    least, end = rows * 37 // 100, rows * 38 // 100
+    cases: list[Case] = [
+        ("narrow, written by parquet", lambda: write_plain("append", "written")),
+        ("narrow, written by format", lambda: write_log("written")),
+    ]
+    for name, found in frames.items():
+        part = found.where(f"id >= {least} and id < {end}")
+        cases += [
+            (f"narrow, count by {name}", found.count),
+            (f"narrow, sum by {name}", found.select(F.sum("id"), F.sum("amount")).collect),
+            (f"narrow, 1 % by {name}", part.select(F.sum("amount")).collect),
+        ]
+    return cases
+
+
 def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
     """Each peer is read from the same files as ours."""
     paths = files_of(log)
@@ -267,6 +302,8 @@ def main(folder: str, use: str, rows: int, rounds: int, batches: int) -> None:
         found = streamed(session(), folder, batches, (), TURN)
     elif use == "ageing":
         found = streamed(session(), folder, batches, ("write_stream", "txnlog"), _AGEING_TURN)
+    elif use == "narrow":
+        found = measured(narrow_cases(session(), folder, rows), rounds)
     elif use == "write":
         found = measured(write_cases(session(), folder, rows), rounds)
     else:
