@@ -66,7 +66,7 @@ def _outcome(call: Callable[[], _Listed]) -> _Listed | KafkaException:
     try:
         return call()
     except KafkaException as error:
-        return error
+        return error.with_traceback(None)  # its frames hold the answers, this one among them: a cycle
 
 
 def _listed(
