@@ -412,7 +412,12 @@ def producing(client: Client, process: Process, world: ClientWorld, uri: str, lo
         value, offset = message.value(), message.offset()
         assert value is not None
         noted = waiting.pop(value.decode())
-        noted.outcome = Outcome.REFUSED if error is not None else Outcome.COMMITTED
+        if error is None:
+            noted.outcome = Outcome.COMMITTED
+        elif "(possibly persisted)" not in error.str():
+            noted.outcome = Outcome.REFUSED
+        else:
+            noted.let_go = _now(process)  # the report says that the outcome is not known, and that it is not put again
         if error is None and offset is not None and offset >= 0:
             topic, partition = message.topic() or "", message.partition() or 0
             world.history.deliveries.append(Delivery(value.decode(), topic, partition, offset))
