@@ -45,7 +45,6 @@ NOT_RUN = {
     ("docs/gateway.md", "it serves until it is ended; tests/gateway runs it"): 1,
     ("docs/gateway.md", "it serves until it is ended"): 1,
     ("docs/gateway.md", "it needs Spark's Kafka connector, and a gateway"): 1,
-    ("docs/gateway.md", "it needs confluent-kafka, and a gateway"): 1,
     ("docs/gateway.md", "it needs kcat, and a gateway"): 1,
     ("docs/gateway.md", "it needs Kafka's tools, and a gateway"): 1,
     ("docs/gateway.md", "it asks for a password; tests/gateway/test_security.py runs it"): 1,
