@@ -22,8 +22,8 @@ from sparktxn.objectstore.contract import ObjectReader
 from sparktxn.values.counted import counted
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
-__all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
-__all__ += ["segments_of", "sizes_of", "small_files"]
+__all__ = ["ManifestCache", "aborted_of", "check_manifest", "current_segments", "is_rewritten", "not_rewritten"]
+__all__ += ["rewritten_segments_of", "segments_of", "sizes_of", "small_files"]
 
 _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_BYTES: Final = 700
@@ -102,6 +102,17 @@ def segments_of(
         if cache is not None:
             cache.add(key, segments)
     return [found[key] or () for key in keys]
+
+
+def check_manifest(objects: ObjectReader, folder: str, run: ManifestRef) -> None:
+    """Check that a run's manifest has the checksum that the state names; it is not decoded.
+
+    Raises:
+        DamagedObject: it has another one, or is missing.
+    """
+    name = names.manifest(folder, run.folder)
+    (data,) = _fetched(objects, [name], _absent)
+    _check_checksum(run, name, data)
 
 
 def is_rewritten(run: ManifestRef, rewritten: Sequence[RewrittenRange]) -> bool:
@@ -273,8 +284,7 @@ def _fetched(objects: ObjectReader, object_names: Sequence[str], absent: _Absent
 
 
 def _manifest(run: ManifestRef, name: str, data: bytes, *, by_segment: bool) -> tuple[SegmentRef, ...]:
-    if (found := checksum(data)) != run.checksum:
-        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
+    _check_checksum(run, name, data)
     if by_segment:
         segments = decode_manifest(data, name)
         count = len(segments)
@@ -284,6 +294,11 @@ def _manifest(run: ManifestRef, name: str, data: bytes, *, by_segment: bool) -> 
     if count != run.segment_count:
         raise DamagedObject(name, f"it names {counted(count, 'segment')}, expected {run.segment_count}")
     return segments
+
+
+def _check_checksum(run: ManifestRef, name: str, data: bytes) -> None:
+    if (found := checksum(data)) != run.checksum:
+        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
 
 
 def _index(run: ManifestRef, name: str, data: bytes) -> tuple[AbortedTransaction, ...]:

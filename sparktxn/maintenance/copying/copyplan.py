@@ -20,7 +20,7 @@ from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.confirm import usable_heads
 from sparktxn.log.follow.heads import read_part
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of
+from sparktxn.log.keep.runs import aborted_of, check_manifest
 from sparktxn.maintenance.copyobjects import MARKER, SEALED, UNKNOWN_SIZE, ObjectToCopy
 from sparktxn.maintenance.keptobjects import Marks, find_checksums, heads_in, mark, read_heads
 from sparktxn.objectstore.contract import ObjectStore
@@ -141,6 +141,7 @@ class _Reading:
         for run in (*located.sealed, *(each.run for each in located.rewritten)):
             name = names.manifest(folder, run.folder)
             if name not in self._read:
-                self._replay.manifest(folder, run)
+                # By its checksum: what has it was encoded from checked segments, and decoding takes most of a plan.
+                check_manifest(self._objects, folder, run)
                 aborted_of(self._objects, folder, [run])
                 self._read.add(name)
