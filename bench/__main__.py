@@ -22,6 +22,7 @@ _NAMES = (
     "rewriting",
     "compacting",
     "vacuuming",
+    "growth",
     "jobs",
     "console",
     "watching",
