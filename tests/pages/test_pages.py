@@ -44,7 +44,6 @@ NOT_RUN = {
     ("docs/console.md", "it serves until it is ended; tests/cli/test_console.py runs it"): 6,
     ("docs/gateway.md", "it serves until it is ended; tests/gateway runs it"): 1,
     ("docs/gateway.md", "it serves until it is ended"): 1,
-    ("docs/gateway.md", "it needs Spark's Kafka connector, and a gateway"): 1,
     ("docs/gateway.md", "it needs kcat, and a gateway"): 1,
     ("docs/gateway.md", "it needs Kafka's tools, and a gateway"): 1,
     ("docs/gateway.md", "it asks for a password; tests/gateway/test_security.py runs it"): 1,
@@ -55,7 +54,6 @@ NOT_RUN = {
     ("docs/tables.md", "needs S3; tests/integration/test_tables_on_s3.py reads so"): 1,
     ("docs/tables.md", "needs pyiceberg; tests/interop/test_iceberg_catalog.py reads by it"): 1,
     ("docs/transfer.md", "make interop runs it, with a broker"): 1,
-    ("docs/transfer.md", "needs the packages of Delta"): 1,
     ("docs/verification.md", "takes hours"): 1,
     ("docs/verification.md", "takes minutes"): 2,
 }
