@@ -24,11 +24,9 @@ import pytest
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Source
-from sparktxn.consumer import Consumer
 from sparktxn.exporter.storefigures import StoreFigures
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.kafka.message import TopicPartition
 from sparktxn.maintenance import apply_retention, compact, copy_store, maintain, publish_tables, rewrite, sweep, verify
 from sparktxn.maintenance.copying.copyplan import plan_copy
 from sparktxn.metrics.process import PROCESS
@@ -191,33 +189,6 @@ def vacuum_at_rest(world: World) -> Callable[[], object]:
     return lambda: process.vacuum(**week)  # type: ignore[arg-type]
 
 
-CLIENTS: Final[list[Consumer]] = []
-
-
-@pytest.fixture(autouse=True)
-def _clients_are_closed() -> Iterator[None]:
-    yield
-    while CLIENTS:
-        CLIENTS.pop().close()
-
-
-def polled(world: World) -> Callable[[], object]:
-    """A poll of a consumer that has read all of the topic but one record, which was just committed."""
-    copy = world.copy()
-    consumer = Consumer({"bootstrap.servers": copy.objects.uri, "group.id": "readers", "fetch.wait.max.ms": 1})
-    CLIENTS.append(consumer)
-    consumer.assign([TopicPartition("real", 0, copy.process().view().partitions["real", 0].log_end_offset)])
-    assert consumer.poll(0.01) is None
-    commit_file(copy.process(inline_bytes=0).store, pa.table({"key": [b"k"], "value": [b"new"], "topic": ["real"]}), 0)
-
-    def poll() -> None:
-        message = consumer.poll(10)
-        assert message is not None
-        assert message.value() == b"new"
-
-    return poll
-
-
 def spark_batch(world: World) -> Callable[[], object]:
     """What Spark asks of the data source to plan a batch."""
     pytest.importorskip("pyspark")
@@ -269,7 +240,6 @@ LAWS: Final = (
     Law("commit", "topics", "constant", opened(lambda world, process: world.commit(process=process))),
     Law("commit", "transactional ids", "constant", opened(lambda world, process: world.commit(process=process))),
     Law("first commit of a process", "partitions", "linear", committed_first),
-    Law("poll of a new record", "segments", "constant", polled),
     Law("read at the end of the log", "commits", "constant", opened(lambda _, process: process.log.view(["topic"]))),
     Law("checkpoint", "topics", "linear", opened(lambda _, process: process.log.checkpoint())),
     Law("sweep", "commits", "constant", opened(lambda _, process: sweep(process.store))),
