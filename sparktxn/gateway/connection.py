@@ -152,8 +152,9 @@ class Connection:
             request = bare_token(frame) if bare else decode_request(frame, highest_version)
             self._broker.clients.note_request(self)
             later = await self._begun(request._replace(client_host=self._host))
-            # Other gateways, which look whether this one answers, ask for the versions without an id of a client.
-            self._has_asked = self._has_asked or request.key != API_VERSIONS or bool(request.client_id)
+            # Other gateways, which look whether this one answers, ask for the versions by their names.
+            is_probe = request.key == API_VERSIONS and self._broker.placement.is_gateway(request.client_id or "")
+            self._has_asked = self._has_asked or not is_probe
         except BaseException:
             loan.end()
             raise

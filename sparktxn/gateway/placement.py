@@ -77,10 +77,14 @@ class Placement:
         chosen = [*others, self.own_id] if self._is_seen or not others else others
         return max(chosen, key=lambda node: _weight(client_host, client_id, self.nodes[node]))
 
+    def is_gateway(self, client_id: str) -> bool:
+        """Return whether it is the name by which one of the gateways asks for versions, to see who answers."""
+        return client_id in self._names
+
     def note_asked_by(self, client_id: str) -> None:
         """Note who has asked this one for its versions. Gateways do, by their names: they have seen it then."""
         if not self._is_seen:
-            self._asked_by |= {client_id} & self._names
+            self._asked_by |= {client_id} if self.is_gateway(client_id) else set()
             self._is_seen = self._others <= self._asked_by
 
     @property

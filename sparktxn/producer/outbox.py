@@ -122,9 +122,10 @@ class Outbox(TransactionWriter):
         assert self._under_way is not None, "no list is under way"
         self._is_given_up = True
         self._under_way.ticket.let_go()
-        self._buffers.settle(self._named)
+        # Reports first: a record that is in neither would not be waited for.
         for segment in self._named:
             self._reports.add(segment.failed(error))
+        self._buffers.settle(self._named)
 
     def resolve(self, *, cancel: bool = False) -> list[CommandResult]:
         """Return the results of the list under way, as `TransactionWriter` does; none of one given up and not written.
@@ -165,11 +166,12 @@ class Outbox(TransactionWriter):
         """Drop what waits and is under no list, and report `error` for it."""
         held = set(map(id, self._named)) if self.is_busy else set()
         dropped = [segment for segment in self._buffers.take() if id(segment) not in held and chosen(segment)]
-        self._buffers.settle(dropped)
         for segment in dropped:
             self.dropped_records += segment.record_count
             if segment.report_count:
                 self._reports.add(segment.failed(error))
+        self._buffers.settle(dropped)
+        for segment in dropped:
             segment.drop()
 
 

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.gateway.placement import _API_VERSIONS
 from sparktxn.gateway.security.access import AccessOptions, access_of
 from sparktxn.gateway.security.exchanges import AuthenticationFailed, new_exchange
 from sparktxn.gateway.security.failedlogins import FailedLogins
@@ -31,6 +30,7 @@ from sparktxn.process.clock import RandomIds, SystemClock
 from tests.cli.terminal import ok, txnlog
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import Gateway, gateway, new_store
+from tests.gateway.test_peers import free_addresses
 from tests.gateway.wire import Refused, Wire
 
 IDS = RandomIds()
@@ -376,14 +376,27 @@ def test_a_login_that_fails_is_a_line_of_the_log_and_not_one_for_each_try(tmp_pa
                     assert wire.is_closed()
         with Wire(found.address):
             pass  # a probe that only connects has not tried to log in
-        with Wire(found.address) as wire:  # nor has another gateway
-            wire.send_frame(_API_VERSIONS)
-            wire.frame()
         _, err = found.end()
     assert err.count("cannot log in") == len(FAILURES), err
     for cause in FAILURES:
         assert err.count(f"a client at 127.0.0.1 cannot log in: {cause}") == 1, err
     assert not any(secret in err for secret in (PASSWORD, "wrong", NAME)), err
+
+
+def test_gateways_that_look_for_each_other_have_not_failed_to_log_in(tmp_path: Path) -> None:
+    store, addresses, users = new_store(tmp_path), free_addresses(2), ("--sasl-users", str(users_file(tmp_path)))
+    peers = ("--peers", ",".join(addresses))
+    with (
+        gateway(store, *peers, *users, listen=addresses[0]) as first,
+        gateway(store, *peers, *users, listen=addresses[1]) as second,
+    ):
+        for address in addresses * 3:
+            with Wire(address) as wire:
+                proved(wire, "PLAIN")
+                while len(wire.ask("metadata", 7, topics=[], allow_auto_topic_creation=False).brokers) < 2:
+                    time.sleep(0.1)
+        said = [found.end()[1] for found in (first, second)]
+    assert not any("cannot log in" in err for err in said), said
 
 
 def test_failed_logins_are_counted_between_lines_and_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import RandomIds
+from sparktxn.producer.reports import Reports
+from sparktxn.stage.buffers import Buffers
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.lending import close_lent, lend_log, take_log_back
@@ -119,9 +121,26 @@ def failing() -> Iterator[Failing]:
     close_lent(world.log)
 
 
+def steps_of_records(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note when reports are queued, and when records wait no more."""
+    steps: list[str] = []
+
+    def noting(step: str, of: Callable[..., None]) -> Callable[..., None]:
+        def noted(self: object, some: Sequence[object]) -> None:
+            of(self, some)
+            if some:
+                steps.append(step)
+
+        return noted
+
+    monkeypatch.setattr(Reports, "add", noting("reported", Reports.add))
+    monkeypatch.setattr(Buffers, "settle", noting("settled", Buffers.settle))
+    return steps
+
+
 @pytest.mark.parametrize(COLUMNS, ROWS)
 def test_what_is_reported_of_each_answer_to_each_put(
-    failing: Failing, put: str, answers: str, report: str, count: str
+    failing: Failing, put: str, answers: str, report: str, count: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[Any] = []
     errors: list[str] = []
@@ -130,12 +149,14 @@ def test_what_is_reported_of_each_answer_to_each_put(
     producer.produce("t", b"before")
     assert producer.flush(10) == 0
     failing.fail(put, answers)
+    steps = steps_of_records(monkeypatch)
     value = LARGE if put == "segment" else SMALL
     began_s = time.monotonic()
     producer.produce("t", value, on_delivery=lambda error, _: reports.append(error))
     assert producer.flush(30) == 0
     took_s = time.monotonic() - began_s
     (error,) = reports
+    assert steps == ["reported", "settled"], "flush() would not wait for a record that is in neither count"
     if report == "stored":
         assert error is None
     else:
