@@ -153,7 +153,7 @@ class Connection:
             self._broker.clients.note_request(self)
             later = await self._begun(request._replace(client_host=self._host))
             # Other gateways, which look whether this one answers, ask for the versions by their names.
-            is_probe = request.key == API_VERSIONS and self._broker.placement.is_gateway(request.client_id or "")
+            is_probe = request.key == API_VERSIONS and self._broker.placement.is_gateway(request.client_id)
             self._has_asked = self._has_asked or not is_probe
         except BaseException:
             loan.end()

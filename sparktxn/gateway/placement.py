@@ -83,9 +83,11 @@ class Placement:
 
     def note_asked_by(self, client_id: str) -> None:
         """Note who has asked this one for its versions. Gateways do, by their names: they have seen it then."""
-        if not self._is_seen:
-            self._asked_by |= {client_id} if self.is_gateway(client_id) else set()
-            self._is_seen = self._others <= self._asked_by
+        if self._is_seen:
+            return
+        if self.is_gateway(client_id):
+            self._asked_by.add(client_id)
+        self._is_seen = self._others <= self._asked_by
 
     @property
     def _others(self) -> set[str]:
