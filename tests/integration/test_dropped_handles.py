@@ -15,6 +15,7 @@ import traceback
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ _held_before = 0
 _patience_s = 60.0
 _FEW = 8
 _MANY = 30
+_LOOKS_MAX = 7
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -176,23 +178,30 @@ def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
     uri: str, handle: Callable[[str], None], shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("sparktxn"), "disabled", True)  # pytest keeps what is logged in memory
+    # A shared log holds the entries since its last checkpoint, and segments that are not sealed: some kilobytes.
+    bound_bytes = 8_000 if shared else 2_000
     with Store.open(uri) if shared else contextlib.nullcontext():
         held = dropped._caretaker.held
         users = {key: len(users) for key, (_, users) in registry._logs.items()}
         tracemalloc.start()
         try:
             before = what_is_left(_FEW, handle, uri, held)
-            after = what_is_left(_MANY, handle, uri, held, before)
-            last = what_is_left(_MANY, handle, uri, held, before)
+            looks = [before, *(what_is_left(_MANY, handle, uri, held, before) for _ in range(2))]
+            # What grows with the handles grows each time. What a process does once it does in one of them, or in two
+            # where a busy machine lets its threads wait.
+            while (grown_bytes := least_growth(looks)) >= bound_bytes and len(looks) < _LOOKS_MAX:
+                looks.append(what_is_left(_MANY, handle, uri, held, before))
         finally:
             tracemalloc.stop()
-        # What grows with the handles grows both times; what a process does once, it does in one of them.
-        grown_bytes = min(after.memory_bytes - before.memory_bytes, last.memory_bytes - after.memory_bytes) / _MANY
         print(f"\n{handle.__name__:15} {grown_bytes:8.0f} bytes a handle")
-        assert not grows(before), after
+        assert not grows(before), looks[1]
         assert {key: len(users) for key, (_, users) in registry._logs.items()} == users
-        # A shared log holds the entries since its last checkpoint, and segments that are not sealed: some kilobytes.
-        assert grown_bytes < (8_000 if shared else 2_000)
+        assert grown_bytes < bound_bytes
+
+
+def least_growth(looks: list[Left]) -> float:
+    """The bytes by which the process has grown with each of so many handles, in the look that shows the least."""
+    return min(later.memory_bytes - one.memory_bytes for one, later in pairwise(looks)) / _MANY
 
 
 class Left(NamedTuple):
