@@ -29,10 +29,10 @@ def examples(daily: int, nightly: int) -> int:
     return daily if night_seed() is None else nightly
 
 
-def share(items: Iterable[Item], turn: int, parts: int = 8, nightly_parts: int = 1) -> list[Item]:
+def share(items: Iterable[Item], turn: int, parts: int = 12, nightly_parts: int = 1) -> list[Item]:
     """Return one of so many parts of `items` by day, another one in the next turn; at night one of `nightly_parts`.
 
-    For tests that try each kind of fault, a turn each, at each point: by day each point meets an eighth of the faults.
+    For tests that try each kind of fault, a turn each, at each point: by day each point meets a twelfth of the faults.
     The night's seed says which part it takes.
     """
     night = night_seed()

@@ -7,7 +7,8 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +55,21 @@ def reader(workload: Workload) -> StoreReader:
 def state(request: pytest.FixtureRequest, reader: StoreReader) -> Replay:
     from_first: bool = request.param == "all entries"
     return reader.state_from_first() if from_first else reader.state_from_checkpoint()
+
+
+Rows = Callable[[str, str], dict[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def rows_of(reader: StoreReader, state: Replay) -> Rows:
+    """What the reader finds in a topic, by isolation: it reads each once."""
+    return cache(lambda topic, isolation: reader.records(state, topic, isolation))
+
+
+@pytest.fixture(scope="module")
+def consumed_of(workload: Workload) -> Callable[[str, str], list[dict[str, Any]]]:
+    """The same of the product's consumer."""
+    return cache(lambda topic, isolation: consumed(workload, topic, isolation).to_pylist())
 
 
 def consumed(workload: Workload, topic: str, isolation: str) -> pa.Table:
@@ -108,11 +124,11 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_record_and_offset(
-    workload: Workload, reader: StoreReader, state: Replay, topic: str, isolation: str
+    rows_of: Rows, consumed_of: Callable[[str, str], list[dict[str, Any]]], topic: str, isolation: str
 ) -> None:
-    rows = reader.records(state, topic, isolation)
+    rows = rows_of(topic, isolation)
     found = {}
-    for row in consumed(workload, topic, isolation).to_pylist():
+    for row in consumed_of(topic, isolation):
         place = row.get("_partition", row.get("partition")), row.get("_offset", row.get("offset"))
         columns = next(iter(rows.values())).keys()
         found[place] = {column: row[column] for column in columns}
@@ -146,14 +162,14 @@ def alone(reader: StoreReader) -> RecordsAlone:
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("state", ["all entries"], indirect=True)
 def test_the_commands_that_the_document_lists_are_enough_for_records(
-    reader: StoreReader, state: Replay, alone: RecordsAlone, topic: str, isolation: str
+    reader: StoreReader, rows_of: Rows, alone: RecordsAlone, topic: str, isolation: str
 ) -> None:
-    assert reader.records(alone, topic, isolation) == reader.records(state, topic, isolation)
+    assert reader.records(alone, topic, isolation) == rows_of(topic, isolation)
 
 
 @pytest.mark.kafka("K86")
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_messages_one_by_one(workload: Workload, reader: StoreReader, state: Replay, isolation: str) -> None:
+def test_messages_one_by_one(workload: Workload, rows_of: Rows, isolation: str) -> None:
     settings = {**workload.settings, "group.id": "all", "isolation.level": isolation, "enable.auto.commit": False}
     found = {}
     with Consumer(settings) as consumer:
@@ -166,7 +182,7 @@ def test_messages_one_by_one(workload: Workload, reader: StoreReader, state: Rep
                 "headers": None if headers is None else [{"key": name, "value": data} for name, data in headers],
                 "timestamp": pa.scalar(message.timestamp()[1], pa.timestamp("ms", "UTC")).as_py(),
             }
-    assert reader.records(state, "orders", isolation) == found
+    assert rows_of("orders", isolation) == found
 
 
 @pytest.mark.kafka("K83")

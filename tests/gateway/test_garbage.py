@@ -37,6 +37,13 @@ STILL_UNDER_WAY = 30
 KEPT = (FrameType, TracebackType, BaseException, asyncio.Future, Request, HeldTransaction, PartitionBuffer, pa.Table)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections() -> None:
+    """Leave what other modules have made out of the collections of these tests: it took most of their time."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def without_collector() -> Iterator[None]:
     gc.collect()

@@ -20,7 +20,7 @@ from tests.spark.sessions import values
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("way", ["sink", "write_stream", "update"])
+@pytest.mark.parametrize("way", ["sink", pytest.param("write_stream", marks=pytest.mark.nightly), "update"])
 def test_a_restored_checkpoint_ends_the_query(spark: SparkSession, store: Store, tmp_path: Path, way: str) -> None:
     store.create_topic("in")
     store.create_topic("out")
