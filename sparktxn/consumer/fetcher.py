@@ -4,7 +4,7 @@ A view is pinned until it is used up, so that one poll of the log serves many re
 by `fetch.max.bytes`: no further partition is opened while those that are open hold more.
 
 Requests to the object store are made by a worker, one partition at a time. The caller's thread takes what has arrived,
-and never waits for a store that does not answer.
+and never waits for a store that does not answer. It reads by itself what the log's follower has kept.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sparktxn.log.views.entryhistory import History
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background
+from sparktxn.scan.fetching import are_kept
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.values.fieldtypes import TopicPartitionKey
@@ -250,7 +251,10 @@ class Fetcher:
             if self._open and sum(other.size_bytes for other in self._open.values()) >= self._settings.fetch_bytes_max:
                 return False
         fetch = self._fetch = _Fetch(progress, source, self.view, end_offset)
-        self._background.submit(lambda: self._work(fetch))
+        if source is None and are_kept(self._objects, view, progress.position, end_offset):
+            self._work(fetch)
+        else:
+            self._background.submit(lambda: self._work(fetch))
         return True
 
     def _work(self, fetch: _Fetch) -> None:

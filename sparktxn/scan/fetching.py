@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparktxn.errors import DamagedObject, damage_named
 from sparktxn.format import names
 from sparktxn.format.segment import checksum
-from sparktxn.log.follow.inlinerecords import fetch_inline
+from sparktxn.log.follow.inlinerecords import fetch_inline, inline_cache
+from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import missing_object
 from sparktxn.values.counted import counted
@@ -17,11 +18,33 @@ from sparktxn.values.structs import SegmentRef
 __all__ = ["NamedSegment", "check_bytes", "fetch_each", "fetch_segment", "fetch_segments"]
 
 
+_KEPT_SEGMENTS_MAX: Final = 256
+"""Reading so many, of at most 64 KiB each, does not keep a caller."""
+
+
 class NamedSegment(NamedTuple):
     """A segment, and the name of the object that holds its records."""
 
     name: str
     segment: SegmentRef
+
+
+def are_kept(objects: ObjectStore, view: PartitionView, start: int, end: int) -> bool:
+    """Return whether the log's follower has kept all records from offset `start` to `end`: no request is needed.
+
+    So it is of the few that a reader at the end of the log finds.
+    """
+    if view.rewritten or (view.sealed and view.sealed[-1].end_offset > start):
+        return False
+    kept = inline_cache(objects)
+    count = 0
+    for segment in reversed(view.segments):
+        if segment.end_offset <= start:
+            break
+        count += 1
+        if count > _KEPT_SEGMENTS_MAX or (segment.base_offset < end and kept.get(segment.name) is None):
+            return False
+    return count > 0
 
 
 def fetch_each(

@@ -47,7 +47,7 @@ from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask
 from sparktxn.scan.storedrecords import adjoining, decoded_inline, fetched_files, growing, have_gaps
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.values import arguments
-from sparktxn.values.arrowvalues import integers, scalar_of
+from sparktxn.values.arrowvalues import integers, repeated, scalar_of
 from sparktxn.values.structs import NO_TRANSACTION, SegmentRef
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ class _Assembly:
                 columns[name] = make(kept[0].segment, 0, rows_count)
             else:
                 each = pa.concat_arrays([make(one.segment, 0, 1) for one in kept])
-                columns[name] = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
+                columns[name] = repeated(each, ends)
         if stored is not None:
             ranges = adjoining(kept)
             rows = pa.concat_tables([stored.slice(first - first_row, end - first) for first, end in ranges])

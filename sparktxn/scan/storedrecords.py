@@ -21,7 +21,7 @@ from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.plan import ReadTask, by_file
-from sparktxn.values.arrowvalues import integers
+from sparktxn.values.arrowvalues import integers, repeated
 from sparktxn.values.segmentstructs import CompactedSegment, FilePart
 from sparktxn.values.structs import SegmentRef
 
@@ -219,8 +219,8 @@ def have_gaps(segments: Iterable[SegmentRef]) -> bool:
 def growing(starts: list[int], counts: list[int], ends: pa.Array) -> pa.Array:
     """Return runs of numbers that grow by one: each has a start and a count, and ends at a row of the result."""
     first_rows = pc.subtract(ends, integers(counts))
-    shift = pa.RunEndEncodedArray.from_arrays(ends, pc.subtract(integers(starts), first_rows))
-    return pc.add(pc.run_end_decode(shift), pa.arange(0, ends[-1].as_py()))
+    shift = repeated(pc.subtract(integers(starts), first_rows), ends)
+    return pc.add(shift, pa.arange(0, len(shift)))
 
 
 def adjoining(kept: Iterable[Rows]) -> list[tuple[int, int]]:

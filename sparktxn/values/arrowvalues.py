@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["byte_strings", "empty_table", "integers", "lists_of_pairs", "scalar_of"]
+__all__ = ["byte_strings", "empty_table", "integers", "lists_of_pairs", "repeated", "scalar_of"]
 
 _BINARY: Final = pa.binary()
 _INT64: Final = pa.int64()
@@ -38,6 +39,16 @@ def integers(values: Iterable[int], kind: pa.DataType = _INT64) -> pa.Array:
     """Return an array of the type int64, or of times, which Arrow stores as such."""
     numbers = array("q", values)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)], 0)
+
+
+def repeated(values: pa.Array, ends: pa.Array) -> pa.Array:
+    """Return each of `values` again and again, up to the row of the result that `ends` has for it.
+
+    `pa.RunEndEncodedArray.from_arrays()` imports pandas.
+    """
+    kind = pa.run_end_encoded(ends.type, values.type)
+    runs = pa.Array.from_buffers(kind, ends[-1].as_py() if len(ends) else 0, [None], 0, children=[ends, values])
+    return pc.run_end_decode(runs)
 
 
 def byte_strings(values: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparktxn.format.schema import RECORD_SCHEMA, stored_schema
-from sparktxn.values.arrowvalues import byte_strings, empty_table, integers, lists_of_pairs, scalar_of
+from sparktxn.values.arrowvalues import byte_strings, empty_table, integers, lists_of_pairs, repeated, scalar_of
 from tests.everytype import EVERY_TYPE
 
 VALUES = [
@@ -104,12 +105,45 @@ print("pandas" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("program", [FIRST_COMMIT, MANY_COMMITS], ids=["first", "many"])
+MANY_SEGMENTS = """
+import sys
+from sparktxn import Consumer, Producer, Store
+from sparktxn.store import read_task
+uri = sys.argv[1]
+Store.open(uri, create=True).create_topic("t")
+producer = Producer({"bootstrap.servers": uri, "transactional.id": "many"})
+producer.init_transactions()
+for _ in range(20):
+    producer.begin_transaction()
+    producer.produce("t", b"v")
+    producer.commit_transaction()
+consumer = Consumer({"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.subscribe(["t"])
+assert len(consumer.consume(20, 30)) == 20
+with Store.open(uri) as store:
+    view = store.view(["t"])
+    (task,) = store.plan(view, store.ranges(view), columns=["offset", "transactional_id", "value"])
+    assert sum(batch.num_rows for batch in read_task(task, None)) == 20
+consumer.close()
+producer.close()
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("program", [FIRST_COMMIT, MANY_COMMITS, MANY_SEGMENTS], ids=["first", "many", "segments"])
 def test_a_process_that_produces_and_consumes_imports_no_pandas(program: str, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
+
+
+@given(st.lists(st.tuples(st.none() | st.text(), st.integers(1, 4)), max_size=8))
+def test_repeated_values_are_a_run_end_encoded_arrays(runs: list[tuple[str | None, int]]) -> None:
+    values = pa.array([value for value, _ in runs], pa.string())
+    made = repeated(values, integers(accumulate(count for _, count in runs)))
+    made.validate(full=True)
+    assert made.equals(pa.array([value for value, count in runs for _ in range(count)], pa.string()))
 
 
 @pytest.mark.parametrize("schema", [RECORD_SCHEMA, stored_schema(EVERY_TYPE), pa.schema([])], ids=len)
