@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
-from sparktxn.format.entry import open_document, seal_document
-from sparktxn.format.names import check_names
+from sparktxn.format.entry import check_format, is_sealed, open_document, seal_document
+from sparktxn.format.names import check_names, checked_name
 from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
 from sparktxn.values.structs import (
     Int64,
@@ -29,13 +29,15 @@ from sparktxn.values.structs import (
     StateRecord,
 )
 
-__all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
+__all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "checked_head", "decode_head", "decode_hint", "decode_part"]
 __all__ += [
     "HALVES_PREFIX",
     "PUBLISHED_PREFIX",
     "SEGMENTS_PREFIX",
     "TABLES_PREFIX",
+    "decode_opened_head",
     "digest",
+    "encode_head",
     "encode_hint",
     "encode_part",
     "half_due_prefix",
@@ -89,11 +91,52 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
     entry_checksum: str
     timestamp_ms: Int64
     digest: str
-    parts: dict[str, PartRef]
+    parts: Mapping[str, PartRef]
     base: Int64 = 0
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     checksum: str = ""
+
+
+class _PartsAtUse(Mapping[str, PartRef]):
+    """The parts that a stored head names. A reference is decoded and its name checked when it is asked for.
+
+    Raises, when a reference is asked for:
+        FormatVersionError: it is of a newer format.
+        DamagedObject: it is no reference, or its name is not one inside the store.
+    """
+
+    def __init__(self, stored: Mapping[str, msgspec.Raw], data: bytes, name: str, entry: int) -> None:
+        self._stored = stored
+        self._data = data
+        self._name = name
+        self._entry = entry
+
+    def __getitem__(self, part: str) -> PartRef:
+        stored = self._stored[part]
+        try:
+            ref = _ref_decoder.decode(stored)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise undecodable(bytes(stored), self._name, PartRef, "a part's reference", error) from None
+        checked_name(ref.name, self._name)
+        return ref
+
+    def __contains__(self, part: object) -> bool:
+        return part in self._stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def head(self) -> CheckpointHead:
+        """Return the head that `decode_head` returns, and raise what it raises."""
+        return decode_head(self._data, self._name, self._entry)
+
+
+class _OpenedHead(CheckpointHead, frozen=True, kw_only=True):
+    parts: Mapping[str, msgspec.Raw]  # type: ignore[assignment]
 
 
 class CheckpointHint(Struct, frozen=True):
@@ -103,8 +146,12 @@ class CheckpointHint(Struct, frozen=True):
     checkpoint: str
 
 
+AnyHead = TypeVar("AnyHead", bound=CheckpointHead)
+
 _encoder: Final = msgspec.json.Encoder()
 _head_decoder: Final = msgspec.json.Decoder(CheckpointHead)
+_opened_head_decoder: Final = msgspec.json.Decoder(_OpenedHead)
+_ref_decoder: Final = msgspec.json.Decoder(PartRef)
 _hint_decoder: Final = msgspec.json.Decoder(CheckpointHint)
 _part_decoder: Final = msgspec.json.Decoder(list[StateRecord])
 
@@ -163,7 +210,7 @@ def digest(data: bytes) -> str:
 
 def state_digest(parts: Mapping[str, PartRef]) -> str:
     """Return the digest of a state: of the names and digests of its parts, except those of segments."""
-    lines = [f"{key} {parts[key].digest}\n" for key in sorted(parts) if not key.startswith(SEGMENTS_PREFIX)]
+    lines = [f"{key} {ref.digest}\n" for key, ref in sorted(parts.items()) if not key.startswith(SEGMENTS_PREFIX)]
     return digest("".join(lines).encode())
 
 
@@ -235,17 +282,47 @@ def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
         FormatVersionError: it is of a newer format, or requires a feature that this version cannot read.
         DamagedObject: it is damaged, or is not of entry `entry`.
     """
-    open_document(data, name)
-    try:
-        head = _head_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(data, name, CheckpointHead, "a checkpoint's head", error) from None
-    check_features(head.reader_features, READER_FEATURES, name, "read")
-    if head.entry != entry:
-        raise DamagedObject(name, f"it holds the state after entry {head.entry}")
+    head = _decoded_head(_head_decoder, data, name, entry)
     check_names([ref.name for ref in head.parts.values()], name)
     if state_digest(head.parts) != head.digest:
         raise DamagedObject(name, "its digest is not that of its parts")
+    return head
+
+
+def decode_opened_head(data: bytes, name: str, entry: int) -> CheckpointHead:
+    """Return the head in `data`, by which a log is opened: it checks the name of a part when that is asked for.
+
+    With 10,000 topics a head has 20,000 names, and opening needs a few. `checked_head` checks all of them.
+
+    Raises:
+        FormatVersionError, DamagedObject: as `decode_head`, but for what its parts are.
+    """
+    head = _decoded_head(_opened_head_decoder, data, name, entry)
+    fields = {field: getattr(head, field) for field in CheckpointHead.__struct_fields__}
+    return CheckpointHead(**fields | {"parts": _PartsAtUse(head.parts, data, name, entry)})
+
+
+def checked_head(head: CheckpointHead) -> CheckpointHead:
+    """Return a head with all that it names checked: itself, unless it comes from `decode_opened_head`.
+
+    Raises:
+        FormatVersionError, DamagedObject: as `decode_head`.
+    """
+    return head.parts.head() if isinstance(head.parts, _PartsAtUse) else head
+
+
+def _decoded_head(decoder: msgspec.json.Decoder[AnyHead], data: bytes, name: str, entry: int) -> AnyHead:
+    if not is_sealed(data):
+        open_document(data, name)
+    try:
+        head = decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        open_document(data, name)
+        raise undecodable(data, name, CheckpointHead, "a checkpoint's head", error) from None
+    check_format(head.format, name)
+    check_features(head.reader_features, READER_FEATURES, name, "read")
+    if head.entry != entry:
+        raise DamagedObject(name, f"it holds the state after entry {head.entry}")
     return head
 
 

@@ -81,7 +81,9 @@ _SHORT: Final = {
 """The names that entries have for members which occur in most of them; every other member has its own."""
 
 
-class _Base(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename=_SHORT):
+class _Base(
+    Struct, frozen=True, gc=False, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename=_SHORT
+):
     """What all commands share. Those that `may_travel` may be put by another process, see `format/intent.py`."""
 
     may_travel: ClassVar[bool] = False

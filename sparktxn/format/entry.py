@@ -17,18 +17,20 @@ from sparktxn.format.commands import Command, RequireFeatures
 from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
 from sparktxn.values.structs import Int64
 
-__all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "open_document", "seal_document"]
+__all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "check_format", "is_sealed", "open_document"]
+__all__ += ["seal_document"]
 __all__ += ["decode_entry", "decode_list", "decode_store", "encode_entry", "encode_list", "encode_store"]
 
 FORMAT_VERSION: Final = 1
 NO_CHECKSUM: Final = "00000000"
 """What entry 1 names as the checksum of the entry before it."""
 
+_COPIED_AT_ONCE: Final = 1 << 16
 _SUFFIX: Final = b',"checksum":"'
 _SUFFIX_LENGTH: Final = len(_SUFFIX) + len('00000000"}')
 
 
-class LogEntry(Struct, frozen=True, kw_only=True):
+class LogEntry(Struct, frozen=True, kw_only=True, gc=False):
     """One entry. `checksum` is the document's own: the next entry names it as `previous`."""
 
     format: Int64
@@ -71,6 +73,23 @@ def seal_document(document: bytes) -> tuple[bytes, str]:
     return body + _SUFFIX + checksum.encode() + b'"}', checksum
 
 
+def is_sealed(data: bytes) -> bool:
+    """Return True if the last member of a document is the checksum of the bytes before it."""
+    return data[-_SUFFIX_LENGTH:] == _SUFFIX + b'%08x"}' % _checksum(data)
+
+
+def _checksum(data: bytes) -> int:
+    """Return the CRC-32C of a document's bytes before its last member."""
+    if len(data) <= _COPIED_AT_ONCE:
+        return google_crc32c.value(data[:-_SUFFIX_LENGTH])
+    end = len(data) - _SUFFIX_LENGTH
+    checksum = 0
+    # A copy of megabytes takes several times as long as their checksum.
+    for first in range(0, end, _COPIED_AT_ONCE):
+        checksum = google_crc32c.extend(checksum, data[first : min(first + _COPIED_AT_ONCE, end)])
+    return checksum
+
+
 def open_document(data: bytes, name: str) -> None:
     """Check a sealed document's checksum, and then its format version: all versions are sealed alike.
 
@@ -78,18 +97,17 @@ def open_document(data: bytes, name: str) -> None:
         FormatVersionError: it is of a newer format.
         DamagedObject: it is not a sealed document, or its bytes are not those that were written.
     """
-    body = data[:-_SUFFIX_LENGTH]
-    expected = f"{google_crc32c.value(body):08x}"
-    if data[-_SUFFIX_LENGTH:] != _SUFFIX + expected.encode() + b'"}':
-        raise DamagedObject(name, f"its checksum is not {expected}")
+    if not is_sealed(data):
+        raise DamagedObject(name, f"its checksum is not {_checksum(data):08x}")
     try:
         version = _format_decoder.decode(data).format
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedObject(name, f"it is not a JSON object with a format version ({error})") from None
-    _check_format(version, name)
+    check_format(version, name)
 
 
-def _check_format(version: int, name: str) -> None:
+def check_format(version: int, name: str) -> None:
+    """Check the format version of a document that could be decoded; raises as `open_document`."""
     if version > FORMAT_VERSION:
         raise FormatVersionError(name, f"has format version {version}, and this version reads up to {FORMAT_VERSION}")
     if version != FORMAT_VERSION:
@@ -139,15 +157,14 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
             feature that this version cannot read.
         DamagedObject: it is damaged, or is not entry `number`.
     """
-    body = data[:-_SUFFIX_LENGTH]
-    if data[-_SUFFIX_LENGTH:] != _SUFFIX + b"%08x" % google_crc32c.value(body) + b'"}':
+    if not is_sealed(data):
         open_document(data, name)
     try:
         entry = _entry_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         open_document(data, name)
         raise undecodable(data, name, LogEntry, "an entry", error) from None
-    _check_format(entry.format, name)
+    check_format(entry.format, name)
     for command in entry.commands:
         if isinstance(command, RequireFeatures):
             check_features(command.reader_features, READER_FEATURES, name, "read")

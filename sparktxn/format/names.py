@@ -7,6 +7,7 @@ is used only after `checked_name` has shown that it stays inside the store's roo
 from __future__ import annotations
 
 import re
+import string
 import zlib
 from collections.abc import Sequence
 from hashlib import sha256
@@ -117,8 +118,7 @@ _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
 _MEMBER_SIGN = re.compile(r"_groups/(0|[1-9][0-9]{0,3})/[A-Za-z0-9._=-]+/[A-Za-z0-9._=-]+")
 _ESCAPED = re.compile(r"[^A-Za-z0-9_-]")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
-_PLAIN_NAMES = re.compile(r"[A-Za-z0-9._=/\n-]+")
-_ODD: Final = ("//", "/.", "\n/", "\n.", "/\n", "\n\n")
+_PLAIN_BYTES: Final = (string.ascii_letters + string.digits + "._=/-").encode()
 """What no list of names has, one a line, in which no part is empty or begins with a dot."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -397,10 +397,10 @@ def check_names(object_names: Sequence[str], found_in: str) -> None:
     Raises:
         DamagedObject: as for `checked_name`.
     """
-    joined = "\n".join(("", *object_names, ""))
-    is_plain = _PLAIN_NAMES.fullmatch(joined) is not None and not any(odd in joined for odd in _ODD)
-    is_plain = is_plain and joined.count("\n") == len(object_names) + 1
-    if not is_plain or max(map(len, object_names), default=0) > _NAME_LENGTH_MAX:
+    joined = "/".join(("", *object_names, ""))
+    is_plain = joined.isascii() and not joined.encode().translate(None, _PLAIN_BYTES)
+    # Then these two find each folder that is empty, or begins with a dot.
+    if not is_plain or "//" in joined or "/." in joined or max(map(len, object_names), default=0) > _NAME_LENGTH_MAX:
         for name in object_names:
             checked_name(name, found_in)
 

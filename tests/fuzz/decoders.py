@@ -23,7 +23,15 @@ from pyspark_txnlog.options.options import READ, ReadOptions
 from sparktxn.errors import ConfigurationError, StoreError
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, encode_appends
-from sparktxn.format.checkpoint import PartRef, decode_head, decode_hint, decode_part, digest
+from sparktxn.format.checkpoint import (
+    PartRef,
+    checked_head,
+    decode_head,
+    decode_hint,
+    decode_opened_head,
+    decode_part,
+    digest,
+)
 from sparktxn.format.commands import Append
 from sparktxn.format.copies import CopyDocument, decode_copy, encode_copy
 from sparktxn.format.entry import decode_entry, decode_store, seal_document
@@ -126,7 +134,14 @@ def _part(data: bytes) -> object:
 
 
 def _head(data: bytes) -> object:
-    return decode_head(data, OBJECT_NAME, int(newest_head(_store()).entry))  # type: ignore[union-attr]
+    """Decodes a head as opening does, then each of its parts' references, then all of it as everyone else does."""
+    entry = int(newest_head(_store()).entry)  # type: ignore[union-attr]
+    opened = decode_opened_head(data, OBJECT_NAME, entry)
+    parts = dict(opened.parts)
+    head = checked_head(opened)
+    assert head == decode_head(data, OBJECT_NAME, entry)
+    assert parts == head.parts
+    return head
 
 
 def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
+from sparktxn.format.entry import seal_document
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep import checkpointer
@@ -246,6 +250,55 @@ def test_names_of_a_part_that_was_rebuilt_are_those_of_the_older_checkpoint(shar
     assert newest.base == first
     assert damaged not in {ref.name for ref in newest.parts.values()}
     check_against_replay(shared, shared.client().log)
+
+
+def _climbing(document: dict[str, Any]) -> None:
+    for ref in document["parts"].values():
+        ref[0] = "../" + ref[0]
+
+
+def _untyped(document: dict[str, Any]) -> None:
+    for ref in document["parts"].values():
+        ref[1] = "many"
+
+
+def _other_digest(document: dict[str, Any]) -> None:
+    document["digest"] = "0" * 64
+
+
+@pytest.mark.parametrize("spoil", [_climbing, _untyped, _other_digest])
+def test_what_a_log_was_opened_with_is_checked_before_a_checkpoint_takes_it_over(shared, spoil) -> None:
+    """A log is opened without a look at all that a head names. What is wrong in it is read from elsewhere."""
+    client = shared.client()
+    client.initialise("job", "init")
+    write(client, range(1, 4))
+    first = client.log.checkpoint()
+    client.submit(InitProducerId("other", "other"))
+    write(client, range(4, 5))
+    client.log.checkpoint()
+    spoiled = newest_head(shared.objects)
+    assert spoiled is not None
+    name = names.checkpoint_head(spoiled.entry, spoiled.checkpoint)
+    document = json.loads(shared.objects.get(name))
+    del document["checksum"]
+    spoil(document)
+    shared.objects.put(name, seal_document(json.dumps(document, separators=(",", ":")).encode())[0])
+    reader = shared.client()
+    assert reader.log.checkpoint_entry == spoiled.entry
+    check_against_replay(shared, reader.log)
+    writer = shared.client()
+    writer.submit(InitProducerId("third", "third"))
+    writer.log.checkpoint()
+    newest = newest_head(shared.objects)
+    assert newest is not None
+    assert (newest.entry, newest.base) == (writer.log.entry, first)
+    assert newest.parts.keys() >= spoiled.parts.keys()
+    check_against_replay(shared, writer.log)
+    check_against_replay(shared, shared.client().log)
+    # A process that looks for the next checkpoint lets go of the one that is wrong.
+    reader.log._checkpointer._adopt(newest)
+    assert reader.log.checkpoint_entry == newest.entry
+    check_against_replay(shared, reader.log)
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.RESPONSE_LOST])

@@ -17,7 +17,7 @@ from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
 from sparktxn.log.follow.confirm import Passed, Premise, confirm, excused, judge
 from sparktxn.log.follow.endcheck import check_end
-from sparktxn.log.follow.heads import hinted_head
+from sparktxn.log.follow.heads import head_to_open
 from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
@@ -46,7 +46,7 @@ class Follower:
         self.watched: dict[str, Sequence[Command]] = {}
         self.refreshed_s = clock.monotonic_s()
         self._read: deque[tuple[int, float]] = deque(maxlen=_READ_NOTES)
-        self.tail = self._open(hinted_head(objects, hint))
+        self.tail = self._open(head_to_open(objects, hint))
 
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:

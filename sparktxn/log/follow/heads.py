@@ -2,40 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparktxn.errors import DamagedObject, damage_named
-from sparktxn.format.checkpoint import CheckpointHead, PartRef, decode_head, decode_hint, decode_part
+from sparktxn.format.checkpoint import (
+    CheckpointHead,
+    PartRef,
+    decode_head,
+    decode_hint,
+    decode_opened_head,
+    decode_part,
+)
 from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head, parse_checkpoint_head
 from sparktxn.format.names import horizon as horizon_marker
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.events import log_event
 from sparktxn.values.structs import StateRecord
 
-__all__ = ["check_heads", "hinted_head", "newest_head", "open_head", "read_head", "read_part", "read_parts"]
+__all__ = ["check_heads", "head_to_open", "hinted_head", "newest_head", "open_head", "read_head", "read_part"]
+__all__ += ["read_parts"]
+
+_Decode = Callable[[bytes, str, int], CheckpointHead]
 
 
-def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHead | None:
-    """Return the head that the hint names, if it is whole; it may be old. `hint` saves reading the hint again."""
-    data = hint if hint is not None else objects.get(LAST_CHECKPOINT)
-    named = decode_hint(data) if data is not None else None
-    return read_head(objects, named.entry, named.checkpoint) if named is not None else None
+def hinted_head(objects: ObjectStore) -> CheckpointHead | None:
+    """Return the head that the hint names, if it is whole; it may be old."""
+    return _hinted(objects, objects.get(LAST_CHECKPOINT), decode_head)
 
 
-def read_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
+def head_to_open(objects: ObjectStore, hint: bytes | None) -> CheckpointHead | None:
+    """Return the head that `hint`, just read, names; what its parts are is checked when a part is asked for."""
+    return _hinted(objects, hint, decode_opened_head)
+
+
+def _hinted(objects: ObjectStore, hint: bytes | None, decode: _Decode) -> CheckpointHead | None:
+    named = decode_hint(hint) if hint is not None else None
+    return read_head(objects, named.entry, named.checkpoint, decode) if named is not None else None
+
+
+def read_head(
+    objects: ObjectStore, entry: int, checkpoint: str, decode: _Decode = decode_head
+) -> CheckpointHead | None:
     """Return a head by its name, or None, loudly, if it is damaged; quietly if it does not exist.
 
     Raises:
         FormatVersionError: a newer version has written it. It is not skipped: what it names must not be deleted.
     """
     try:
-        return open_head(objects, entry, checkpoint)
+        return open_head(objects, entry, checkpoint, decode)
     except DamagedObject as error:
         log_event("checkpoint_skipped", error=error)
         return None
 
 
-def open_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
+def open_head(
+    objects: ObjectStore, entry: int, checkpoint: str, decode: _Decode = decode_head
+) -> CheckpointHead | None:
     """Return a head by its name; None if it does not exist.
 
     Raises:
@@ -46,7 +68,7 @@ def open_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHe
     if parse_checkpoint_head(name) is None:
         return None
     data = objects.get(name)
-    return None if data is None else decode_head(data, name, entry)
+    return None if data is None else decode(data, name, entry)
 
 
 def newest_head(

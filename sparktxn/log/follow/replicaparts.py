@@ -37,7 +37,7 @@ class LoadedPart(NamedTuple):
     base: int | None = None
 
 
-LoadPart = Callable[[str, PartRef], LoadedPart]
+LoadPart = Callable[[str], LoadedPart]
 LoadParts = Callable[[list[str]], None]
 
 
@@ -118,10 +118,9 @@ class StateParts:
         return self._loaded(part) if records is None else records
 
     def _loaded(self, part: str) -> Records:
-        ref = self.refs.get(part)
         records: Records = {}
-        if ref is not None:
-            loaded = self._load(part, ref)
+        if part in self.refs:
+            loaded = self._load(part)
             records = {record.key: record for record in loaded.records}
             if loaded.is_rebuilt and self.head is not None:
                 # The next checkpoint writes it again, and does not name the damaged object.

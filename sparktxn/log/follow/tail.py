@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, expand
-from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
+from sparktxn.format.checkpoint import CheckpointHead, part_of
 from sparktxn.format.commands import Appends, Command, SettleIntent
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.format.newer import WRITER_FEATURES, check_features
@@ -229,10 +229,10 @@ class Tail:
         self._excluded |= {head.checkpoint}
         self.bytes_since_checkpoint = 0
 
-    def _load_part(self, part: str, ref: PartRef) -> LoadedPart:
+    def _load_part(self, part: str) -> LoadedPart:
         """Return a part of the checkpoint; of a lost or damaged one what another, or one and the entries, gives."""
         try:
-            return LoadedPart(read_part(self._objects, ref))
+            return LoadedPart(read_part(self._objects, self.parts.refs[part]))
         except DamagedObject as damaged:
             newer = head_past(
                 self._objects, self.checkpoint_entry, at_most=self.confirmed_entry, excluded=self._excluded

@@ -20,6 +20,7 @@ from sparktxn.format.checkpoint import (
     CheckpointHead,
     CheckpointHint,
     PartRef,
+    checked_head,
     digest,
     encode_head,
     encode_hint,
@@ -178,6 +179,7 @@ class Checkpointer:
         Raises:
             StoreError: the store did not answer, or a part that is needed is damaged.
         """
+        self._check_head()
         with self._follower.locked("checkpoint"):
             captured = self._follower.insist(self._capture)
         # The runs that it merges are not damage if a vacuum has passed what names them.
@@ -196,6 +198,28 @@ class Checkpointer:
                 tail.rebase(head, records)
         return head
 
+    def _check_head(self) -> None:
+        """Check all that the present checkpoint names, once: a log is opened without, and the next one names it again.
+
+        If it is damaged, the log is opened from another one, as it would have been.
+        """
+        tail = self._follower.tail
+        head = tail.parts.head
+        if head is None:
+            return
+        try:
+            checked = checked_head(head)
+        except DamagedObject as damaged:
+            log_event("checkpoint_skipped", error=damaged)
+            with self._follower.locked("checkpoint"):
+                if self._follower.tail is tail:
+                    self._follower.reopen()
+            return
+        if checked is not head:
+            with self._follower.locked("checkpoint"):
+                if tail.parts.head is head:
+                    tail.parts.head = checked
+
     def _adopt(self, head: CheckpointHead | None) -> bool:
         """Adopt another process's checkpoint if it is newer than the present one, and confirmed; True if so.
 
@@ -204,6 +228,7 @@ class Checkpointer:
         Raises:
             StoreError: the store did not answer, or a part of that checkpoint is damaged.
         """
+        self._check_head()
         tail = self._follower.tail
         if head is None or not tail.checkpoint_entry < head.entry <= tail.confirmed_entry:
             return False
