@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pytest
 
+from sparktxn import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from sparktxn.admin import AdminClient, NewTopic
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Source
@@ -31,7 +33,9 @@ from sparktxn.maintenance import apply_retention, compact, copy_store, maintain,
 from sparktxn.maintenance.copying.copyplan import plan_copy
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.store import Store
+from sparktxn.process.background import InlineBackground
+from sparktxn.process.clock import SystemClock
+from sparktxn.store import Store, registry
 from sparktxn.transfer.exporting import export_topic
 from tests.calls import cost_of
 from tests.maintenance.vacuumworld import DAY_S, Process, World
@@ -41,6 +45,8 @@ SMALL: Final = 16
 """So many calls or requests, or as many hundred bytes, may be added: numbers get longer."""
 COMMITS_PER_CHECKPOINT: Final = 16
 MERGE_ALL: Final = {"rewrite.min.segments": 2}
+CLIENTS: Final[list[Consumer | Producer]] = []
+"""Those of the running test, to be closed."""
 
 
 class Figures(NamedTuple):
@@ -189,6 +195,30 @@ def vacuum_at_rest(world: World) -> Callable[[], object]:
     return lambda: process.vacuum(**week)  # type: ignore[arg-type]
 
 
+def polled(world: World) -> Callable[[], object]:
+    """A poll of a consumer at the end of the log, after a commit of one record to what it reads."""
+    config = {"bootstrap.servers": world.copy().objects.uri}
+    consumer = Consumer({**config, "group.id": "tail", "enable.auto.commit": False})
+    producer = Producer({**config, "transactional.id": "tail"})
+    CLIENTS.extend([consumer, producer])
+    AdminClient(config).create_topics([NewTopic("tail", 1)])["tail"].result()
+    consumer.assign([TopicPartition("tail", 0, OFFSET_BEGINNING)])
+    producer.init_transactions()
+
+    def commit() -> None:
+        producer.begin_transaction()
+        producer.produce("tail", b"value")
+        producer.commit_transaction()
+
+    def poll() -> None:
+        assert consumer.poll(5) is not None
+
+    commit()
+    poll()
+    commit()
+    return poll
+
+
 def spark_batch(world: World) -> Callable[[], object]:
     """What Spark asks of the data source to plan a batch."""
     pytest.importorskip("pyspark")
@@ -242,6 +272,11 @@ LAWS: Final = (
     Law("first commit of a process", "partitions", "linear", committed_first),
     Law("read at the end of the log", "commits", "constant", opened(lambda _, process: process.log.view(["topic"]))),
     Law("checkpoint", "topics", "linear", opened(lambda _, process: process.log.checkpoint())),
+    Law("poll at the end of the log", "commits", "constant", polled),
+    Law("poll at the end of the log", "topics", "constant", polled),
+    Law("sweep", "topics", "constant", opened(lambda _, process: sweep(process.store))),
+    Law("sweep", "groups", "linear", opened(lambda _, process: sweep(process.store))),
+    Law("sweep", "transactional ids", "linear", opened(lambda _, process: sweep(process.store))),
     Law("sweep", "commits", "constant", opened(lambda _, process: sweep(process.store))),
     Law("retention", "commits", "constant", opened(lambda _, process: apply_retention(process.store))),
     Law("vacuum, horizon at rest", "commits", "linear", vacuum_at_rest),
@@ -267,6 +302,11 @@ LAWS: Final = (
     Law("scrape", "topics", "linear", opened(lambda _, process: StoreFigures(process.store).read())),
     Law("scrape", "groups", "linear", opened(lambda _, process: StoreFigures(process.store).read())),
     Law("scrape", "partitions", "linear", opened(lambda _, process: StoreFigures(process.store).read())),
+    Law("scrape", "transactional ids", "linear", opened(lambda _, process: StoreFigures(process.store).read())),
+    Law("scrape", "commits", "constant", opened(lambda _, process: StoreFigures(process.store).read())),
+    Law("front page of the console", "transactional ids", "linear", opened(lambda _, process: front_page(process))),
+    Law("front page of the console", "commits", "linear", opened(lambda _, process: front_page(process))),
+    Law("groups list", "commits", "constant", opened(lambda _, process: groups_of(process))),
     Law("front page of the console", "partitions", "linear", opened(lambda _, process: front_page(process))),
     Law("front page of the console", "topics", "linear", opened(lambda _, process: front_page(process))),
     Law("front page of the console", "groups", "linear", opened(lambda _, process: front_page(process))),
@@ -303,6 +343,18 @@ def store_of(grows_with: str, number: int) -> World:
     return breadth("ids" if grows_with == "transactional ids" else grows_with, number)
 
 
+@pytest.fixture
+def time_by_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have clients work inline, and have each reading of the clock move it on: else the machine's speed decides."""
+    looks = count()
+    monkeypatch.setattr(registry, "ThreadBackground", lambda *_: InlineBackground())
+    monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: next(looks) * 1e-5))
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
+@pytest.mark.usefixtures("time_by_looks")
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.operation} by {law.grows_with}")
 def test_costs_grow_as_the_table_says(law: Law) -> None:
     sizes = (64, 128, 256)

@@ -103,7 +103,7 @@ class _PartsAtUse(Mapping[str, PartRef]):
 
     Raises, when a reference is asked for:
         FormatVersionError: it is of a newer format.
-        DamagedObject: it is no reference, or its name is not one inside the store.
+        DamagedObject: it is not a reference, or its name is not one inside the store.
     """
 
     def __init__(self, stored: Mapping[str, msgspec.Raw], data: bytes, name: str, entry: int) -> None:

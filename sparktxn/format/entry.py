@@ -81,7 +81,7 @@ def is_sealed(data: bytes) -> bool:
 def _checksum(data: bytes) -> int:
     """Return the CRC-32C of a document's bytes before its last member."""
     if len(data) <= _COPIED_AT_ONCE:
-        return google_crc32c.value(data[:-_SUFFIX_LENGTH])
+        return int(google_crc32c.value(data[:-_SUFFIX_LENGTH]))
     end = len(data) - _SUFFIX_LENGTH
     checksum = 0
     # A copy of megabytes takes several times as long as their checksum.

@@ -268,7 +268,7 @@ def _other_digest(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("spoil", [_climbing, _untyped, _other_digest])
 def test_what_a_log_was_opened_with_is_checked_before_a_checkpoint_takes_it_over(shared, spoil) -> None:
-    """A log is opened without a look at all that a head names. What is wrong in it is read from elsewhere."""
+    """A log is opened before all that a head names is checked. What is wrong in it is read from elsewhere."""
     client = shared.client()
     client.initialise("job", "init")
     write(client, range(1, 4))
