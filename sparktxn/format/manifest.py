@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -54,6 +54,7 @@ _SCHEMAS: Final = (MANIFEST_SCHEMA, _REWRITTEN_SCHEMA, _COMPACTED_SCHEMA)
 _INTEGERS: Final = [field.name for field in _COMPACTED_SCHEMA if field.name not in _TEXTS]
 _ROW_GROUP_ROWS: Final = 65_536
 _SEGMENTS_MAX: Final = 1_000_000
+_ROWS_AT_ONCE: Final = 4_096
 _MANY_SEGMENTS: Final = 256
 """From so many on it takes less to check columns than segments."""
 _CHECKSUM_DIGITS: Final = frozenset("0123456789abcdef")
@@ -163,12 +164,15 @@ def manifest_rows(data: bytes, name: str) -> pa.Table:
 def segments_of_rows(table: pa.Table) -> tuple[SegmentRef, ...]:
     """Return the segments that rows of a manifest describe."""
     schema = _schema(table)
-    rows = zip(*(table.column(field).to_pylist() for field in schema.names), strict=True)
-    if schema is MANIFEST_SCHEMA:
-        return tuple(SegmentRef(*row) for row in rows)
-    if schema is _REWRITTEN_SCHEMA:
-        return tuple(_part_of_file(*row) for row in rows)
-    return tuple(_with_gaps(*row) for row in rows)
+    make: Callable[..., SegmentRef] = _with_gaps
+    if schema is not _COMPACTED_SCHEMA:
+        make = SegmentRef if schema is MANIFEST_SCHEMA else _part_of_file
+    found: list[SegmentRef] = []
+    # All columns of all rows as lists would be in memory with the segments.
+    for first in range(0, table.num_rows, _ROWS_AT_ONCE):
+        some = table.slice(first, _ROWS_AT_ONCE)
+        found += [make(*row) for row in zip(*(some.column(field).to_pylist() for field in schema.names), strict=True)]
+    return tuple(found)
 
 
 def _schema(table: pa.Table) -> pa.Schema:
