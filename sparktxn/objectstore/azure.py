@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
-from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
+from sparktxn.objectstore.cloud import Cloud, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.process.events import log_event
 
@@ -59,19 +59,21 @@ class _AzureRequests:
                 code = answer.headers.get("x-ms-error-code", "")
                 raise _RefusedDelete(ErrorResponse(answer.status_code, code, "an object was not deleted"))
 
-    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
+    async def list(self, prefix: str, deep: bool, after: str, token: str) -> ListingPage:
         bucket, _, path = prefix.partition("/")
         container = self._service().get_container_client(bucket)
         options: dict[str, Any] = {"name_starts_with": path, **_ONCE}
         if after:
             options["start_from"] = listed_from(path, after.partition("/")[2])
         found: list[ObjectInfo] = []
-        async for item in container.list_blobs(**options) if deep else container.walk_blobs(**options):
+        listing = container.list_blobs(**options) if deep else container.walk_blobs(**options)
+        pages = listing.by_page(token or None)
+        async for item in await anext(pages):
             # Folders of accounts with a hierarchical namespace are listed as empty objects; no object of ours is empty.
             if size_bytes := getattr(item, "size", 0):
                 modified_ms = int(item.last_modified.timestamp() * 1000)
                 found.append(ObjectInfo(f"{bucket}/{item.name}", size_bytes, modified_ms))
-        return found
+        return ListingPage(found, pages.continuation_token or "")
 
     def _blob(self, key: str) -> Any:
         bucket, _, path = key.partition("/")

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple, Protocol
 
 from sparktxn.objectstore.contract import ObjectInfo
 
-__all__ = ["Cloud", "CloudRequests", "ErrorResponse", "causes"]
+__all__ = ["Cloud", "CloudRequests", "ErrorResponse", "ListingPage", "causes"]
+
+
+class ListingPage(NamedTuple):
+    """Objects of a listing by their keys; `token` asks for the page after it, and is empty if this is the last one."""
+
+    objects: Sequence[ObjectInfo]
+    token: str
 
 
 class CloudRequests(Protocol):
@@ -31,11 +38,11 @@ class CloudRequests(Protocol):
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete at most `Cloud.delete_batch` keys of one bucket; absent ones are not an error."""
 
-    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
-        """Return all objects (by key) that begin with `prefix`; unless `deep`, not those in folders below it.
+    async def list(self, prefix: str, deep: bool, after: str, token: str) -> ListingPage:
+        """Return a page of the objects that begin with `prefix`: that of `token`, or the first one if it is empty.
 
-        Those up to key `after` may be left out, where the store can; others, too, that do not begin with `prefix` may
-        be among them.
+        Unless `deep`, those in folders below `prefix` are left out. Those up to key `after` may be left out, where the
+        store can; others, too, that do not begin with `prefix` may be among them.
         """
 
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
+from sparktxn.objectstore.cloud import Cloud, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.objectstore.writes import SENDS
 
@@ -76,20 +76,19 @@ class _GcsRequests:
             if status >= 400 and status != 404:
                 raise _RefusedRequest(ErrorResponse(status, "", f"{key!r} was not deleted"))
 
-    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
+    async def list(self, prefix: str, deep: bool, after: str, token: str) -> ListingPage:
         bucket, _, path = prefix.partition("/")
         params = {"prefix": path, **_PAGE} | ({} if deep else {"delimiter": "/"})
         if after:
             params["startOffset"] = after.partition("/")[2]
-        found: list[ObjectInfo] = []
-        while True:
-            page = json.loads(await self._send("GET", f"/storage/v1/b/{quote(bucket)}/o", params))
-            for item in page.get("items", ()):
-                modified_ms = int(datetime.fromisoformat(item["timeCreated"]).timestamp() * 1000)
-                found.append(ObjectInfo(f"{bucket}/{item['name']}", int(item["size"]), modified_ms))
-            if not page.get("nextPageToken"):
-                return found
-            params["pageToken"] = page["nextPageToken"]
+        if token:
+            params["pageToken"] = token
+        page = json.loads(await self._send("GET", f"/storage/v1/b/{quote(bucket)}/o", params))
+        found = []
+        for item in page.get("items", ()):
+            modified_ms = int(datetime.fromisoformat(item["timeCreated"]).timestamp() * 1000)
+            found.append(ObjectInfo(f"{bucket}/{item['name']}", int(item["size"]), modified_ms))
+        return ListingPage(found, page.get("nextPageToken", ""))
 
     async def _upload(self, key: str, data: bytes, condition: Mapping[str, str]) -> None:
         bucket, _, path = key.partition("/")

@@ -12,9 +12,10 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import fsspec
@@ -24,7 +25,7 @@ from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean, 
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.answers import PutAnswer, meaning_of
 from sparktxn.objectstore.azure import AZURE
-from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, causes
+from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import (
     ObjectInfo,
     PutOutcome,
@@ -204,13 +205,18 @@ class RemoteStore:
     def _key(self, name: str) -> str:
         return self._base + checked_object_name(name)
 
-    def _list(self, prefix: str, *, deep: bool, after: str = "") -> Iterable[ObjectInfo]:
+    def _list(self, prefix: str, *, deep: bool, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield objects as the store lists them. Each page has the request time-out: it is what a store answers."""
         requests, key = self._connected(), self._base + checked_prefix(prefix)
         start = self._base + checked_object_name(after) if after else ""
         PROCESS.list.note()
-        (found,) = self._ask("list", [key], lambda key: requests.list(key, deep, start))
-        asked = (info for info in found if info.name.startswith(key) and not info.name.endswith("/"))
-        return (info._replace(name=info.name[len(self._base) :]) for info in asked)
+        page: ListingPage | None = None
+        while page is None or page.token:
+            token = "" if page is None else page.token
+            (page,) = self._ask("list", [key], partial(requests.list, deep=deep, after=start, token=token))
+            for info in page.objects:
+                if info.name.startswith(key) and not info.name.endswith("/"):
+                    yield info._replace(name=info.name[len(self._base) :])
 
     def _connected(self) -> CloudRequests:
         """Return the requests of this process, made at the first use.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.objectstore.cloud import Cloud, ErrorResponse, causes
+from sparktxn.objectstore.cloud import Cloud, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.objectstore.writes import SENDS
 
@@ -54,7 +55,7 @@ class _S3Requests:
         for refused in answer.get("Errors", ()):
             raise OSError(f"{refused['Code']} for {refused['Key']!r}")
 
-    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
+    async def list(self, prefix: str, deep: bool, after: str, token: str) -> ListingPage:
         bucket, _, path = prefix.partition("/")
         if bucket.endswith(_DIRECTORY_BUCKET):
             # They begin at no name, and their prefixes end with a slash: the caller takes what it asked for.
@@ -62,15 +63,14 @@ class _S3Requests:
         request = {"Bucket": bucket, "Prefix": path} | ({} if deep else {"Delimiter": "/"})
         if after:
             request["StartAfter"] = after.partition("/")[2]
-        found: list[ObjectInfo] = []
-        while True:
-            page = await self._s3._call_s3("list_objects_v2", **request)
-            for item in page.get("Contents", ()):
-                modified_ms = int(item["LastModified"].timestamp() * 1000)
-                found.append(ObjectInfo(f"{bucket}/{item['Key']}", item["Size"], modified_ms))
-            if not page.get("IsTruncated"):
-                return found
-            request["ContinuationToken"] = page["NextContinuationToken"]
+        if token:
+            request["ContinuationToken"] = token
+        page = await self._s3._call_s3("list_objects_v2", **request)
+        found = [
+            ObjectInfo(f"{bucket}/{item['Key']}", item["Size"], int(item["LastModified"].timestamp() * 1000))
+            for item in page.get("Contents", ())
+        ]
+        return ListingPage(found, page["NextContinuationToken"] if page.get("IsTruncated") else "")
 
 
 def _file_system() -> Any:
@@ -132,7 +132,19 @@ def _aws_session(profile: str | None) -> Any:
     """Return AWS's own chain of credentials. Shared: reading the service's description takes a tenth of a second."""
     from aiobotocore.session import AioSession
 
-    return AioSession(profile=profile)
+    session = AioSession(profile=profile)
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
+    return session
+
+
+def _timestamp(value: Any) -> datetime:
+    """Return the time that an answer says, as botocore does, whose parser takes two thirds of the time of a listing."""
+    from botocore.utils import parse_timestamp
+
+    if isinstance(value, str) and value.endswith("Z"):
+        return datetime.fromisoformat(value)
+    parsed: datetime = parse_timestamp(value)
+    return parsed
 
 
 def found_credentials(profile: str | None) -> tuple[str | None, str | None, str | None]:

@@ -577,3 +577,11 @@ def truncate(world: World, name: str) -> None:
     assert data is not None
     world.objects.delete([name])
     world.objects.put_if_absent(name, data[:-9])
+
+
+def test_a_vacuum_asks_for_no_entry_that_the_log_does_not_have_but_the_next_one(world: World) -> None:
+    world.grow()
+    process = world.process()
+    process.vacuum(dry_run=True)
+    asked = {names.parse_entry(each.name) or 0 for each in process.objects.operations if each.verb == "get"}
+    assert max(asked) == world.writer.log.entry + 1

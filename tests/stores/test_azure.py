@@ -7,7 +7,7 @@ import itertools
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -107,15 +107,13 @@ class Container:
 
         return answers()
 
-    def list_blobs(self, **options: Any) -> AsyncIterator[Any]:
-        return self._listed(deep=True, **options)
+    def list_blobs(self, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(by_page=lambda token: Pages(self._listed(deep=True, **options), token))
 
-    def walk_blobs(self, **options: Any) -> AsyncIterator[Any]:
-        return self._listed(deep=False, **options)
+    def walk_blobs(self, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(by_page=lambda token: Pages(self._listed(deep=False, **options), token))
 
-    async def _listed(
-        self, *, deep: bool, name_starts_with: str, start_from: str = "", retry_total: int
-    ) -> AsyncIterator[Any]:
+    def _listed(self, *, deep: bool, name_starts_with: str, start_from: str = "", retry_total: int) -> Iterator[Any]:
         assert retry_total == 0
         self._account.begin()
         self._account.listings.append({"name_starts_with": name_starts_with, "start_from": start_from})
@@ -130,6 +128,24 @@ class Container:
             elif folder not in prefixes:
                 prefixes.add(folder)
                 yield SimpleNamespace(name=f"{name_starts_with}{folder}/")
+
+
+class Pages:
+    """The pages of a listing from `token` on, which says how many objects the pages before it have."""
+
+    def __init__(self, listed: Iterator[Any], token: str | None) -> None:
+        self._listed = listed
+        self.continuation_token = token
+
+    async def __anext__(self) -> AsyncIterator[Any]:
+        first, objects = int(self.continuation_token or 0), list(self._listed)
+        end = first + TestAzure.page_size
+        self.continuation_token = str(end) if objects[end:] else None
+        return self._page(objects[first:end])
+
+    async def _page(self, objects: list[Any]) -> AsyncIterator[Any]:
+        for each in objects:
+            yield each
 
 
 class Files(AsyncFileSystem):

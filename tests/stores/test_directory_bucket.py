@@ -186,3 +186,24 @@ def test_transactions_groups_checkpoints_and_vacuums_work_on_it(opening: Opening
                     found += [message.value() for message in consumer.consume(len(expected) - len(found), 20.0)]
         assert found == expected
         assert verify(store).problems == ()
+
+
+def test_a_page_that_fails_is_asked_for_again_and_no_other(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page has the request time-out: all of a million objects take longer than an answer may."""
+    asked = []
+    answered = Files._list_objects_v2
+
+    def second_fails(files: Files, bucket: str, **request: Any) -> Any:
+        asked.append(request.get("ContinuationToken"))
+        if len(asked) == 2:
+            raise ClientError(503, "SlowDown")
+        return answered(files, bucket, **request)
+
+    monkeypatch.setattr(Files, "_list_objects_v2", second_fails)
+    names = [f"_log/{number:03d}" for number in range(250)]
+    with closing(opening.open()) as store:
+        for name in names:
+            store.put(name, b"x")
+        assert [info.name for info in store.list("_log/")] == names
+    assert asked == [None, asked[1], asked[1], asked[3]]
+    assert len({*asked}) == 3

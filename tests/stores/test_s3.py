@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from contextlib import closing
 
 import pytest
+from botocore.session import Session
+from botocore.utils import parse_timestamp
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
+from sparktxn.objectstore.s3 import _aws_session, _timestamp
 from sparktxn.objectstore.writes import failure_of
 from sparktxn.process.clock import SystemClock
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault
@@ -143,3 +147,16 @@ class TestSeaweedFS(S3Tests):
     def server(self, seaweed_server: S3Server) -> S3Server:
         seaweed_server.create_bucket(BUCKET)
         return seaweed_server
+
+
+@pytest.mark.parametrize(
+    "value", ["2026-11-28T01:02:03.456Z", "2026-11-28T01:02:03Z", "Sat, 28 Nov 2026 01:02:03 GMT", 1]
+)
+def test_times_are_those_that_botocore_reads(value: str | int) -> None:
+    assert _timestamp(value) == parse_timestamp(value)
+    factory = _aws_session(None).get_component("response_parser_factory")
+    answer = f"<ListBucketResult><Contents><LastModified>{value}</LastModified></Contents></ListBucketResult>"
+    shape = Session().get_service_model("s3").operation_model("ListObjectsV2").output_shape
+    response = {"body": answer.encode(), "headers": {}, "status_code": 200}
+    parsed = asyncio.run(factory.create_parser("rest-xml").parse(response, shape))
+    assert parsed["Contents"][0]["LastModified"] == parse_timestamp(value)

@@ -397,7 +397,8 @@ class _Round:
         """Return what may be deleted, and what was judged: from listings and a state younger than the marker."""
         listing = self._objects.list(names.CHECKPOINTS)
         heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
-        replay.advance(window=_WINDOW)
+        # The log is known to go as far as this: asking for entries after it would be requests that find nothing.
+        replay.advance_to(self._log.refresh(), _WINDOW)
         self._confirm(replay)
         state: StoreState = replay.parts.get(("store",)) or StoreState()
         if not self._dry_run and (state.horizon < horizon or state.segment_floor < floor):
