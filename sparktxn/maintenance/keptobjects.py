@@ -91,6 +91,11 @@ class Marks(Struct):
         run = names.parse_sealed_folder(rest)
         return rest in self.segments.get(where, ()) if run is None else run in self.runs.get(where, ())
 
+    def holds_object(self, name: str) -> bool:
+        """Return whether an object below ``topics/`` is one to keep, by its name."""
+        parsed = names.parse_partition_object(name)
+        return parsed is not None and self.holds(parsed[:2], parsed[2])
+
     def objects(self, topics: Mapping[int, str]) -> Iterator[ObjectToCopy]:
         """Yield what entries and checkpoints name, each once, and what shows that it is right.
 

@@ -5,7 +5,8 @@ A sweep ends transactions that hold up the last stable offset, and retention nam
 record of each key, and a rewrite merges what is left. Tables are published with these files, and with new records.
 
 The vacuum deletes what nothing names any more. Its horizon moves from checkpoint to checkpoint, so one is written
-first. Otherwise what the other jobs have replaced would stay until others have written enough entries.
+first. Otherwise what the other jobs have replaced would stay until others have written enough entries. A process that
+maintains a store again and again runs no vacuum while nothing can have come of age since its last one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sparktxn.maintenance.rewriting.compact import CompactReport, compact
 from sparktxn.maintenance.rewriting.rewrite import RewriteReport, rewrite
 from sparktxn.maintenance.sweeping.retention import RetentionReport, apply_retention
 from sparktxn.maintenance.sweeping.sweep import SweepReport, sweep
-from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, changes_nothing, vacuum
+from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, changes_nothing, still_complete, vacuum
 from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -115,6 +116,8 @@ def _publish(store: Store, *, dry_run: bool) -> PublishReport | None:
 
 def _vacuum(store: Store, settings: Mapping[str, Any], *, dry_run: bool) -> VacuumReport:
     if not dry_run:
+        if (nothing := still_complete(store.log, settings)) is not None:
+            return nothing
         _checkpoint_new_entries(store.log)
     return vacuum(store, settings, dry_run=dry_run)
 

@@ -9,7 +9,7 @@ unknown").
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -142,8 +142,8 @@ class FolderStore(Protocol):
     def remove_folders(self, folders: Iterable[str]) -> None:
         """Remove those of the folders that exist and are empty; a writer that needs one makes it again."""
 
-    def temporary_files(self, before_ms: int) -> Sequence[str]:
-        """Return files that a put has left unfinished, last written before `before_ms` by the store's clock."""
+    def temporary_files(self) -> Mapping[str, int]:
+        """Return files that puts have not finished, and when each was last written, by the store's clock."""
 
     def remove_temporary(self, files: Iterable[str]) -> None:
         """Remove such files; a put that is still at work on one fails without having created anything."""

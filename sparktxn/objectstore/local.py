@@ -16,7 +16,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
@@ -212,14 +212,14 @@ class LocalStore:
             with suppress(OSError):
                 os.rmdir(self._path(checked_prefix(folder)))
 
-    def temporary_files(self, before_ms: int) -> Sequence[str]:
-        """Return hidden files that `_write_temporary` or `_prove_folder` has made and a killed process has left."""
-        found = []
+    def temporary_files(self) -> Mapping[str, int]:
+        """Return hidden files that `_write_temporary` or `_prove_folder` has made, and when they were written."""
+        found: dict[str, int] = {}
         for folder, _, files in os.walk(self._base):
             hidden = [file for file in files if file[0] == "." and _TEMPORARY.fullmatch(file)]
             paths = [os.path.join(folder, file) for file in hidden]
-            found += [path[len(self._base) :] for path in paths if _modified_ms(path) < before_ms]
-        return sorted(found)
+            found |= {path[len(self._base) :]: int(_modified_ms(path)) for path in paths}
+        return found
 
     def remove_temporary(self, files: Iterable[str]) -> None:
         """Remove them."""

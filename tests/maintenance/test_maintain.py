@@ -9,7 +9,9 @@ import pytest
 
 from sparktxn import Producer, Store
 from sparktxn.format import names
-from sparktxn.maintenance import maintain
+from sparktxn.maintenance import maintain, vacuum
+from tests.calls import cost_of
+from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, World
 
 AT_ONCE = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}
 TRANSACTIONS = 70
@@ -112,3 +114,81 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
         before = sorted(tmp_path.rglob("*"))
         maintain(store, AT_ONCE, dry_run=True)
         assert sorted(tmp_path.rglob("*")) == before
+
+
+CALLS = {"the same process": 6_500, "a new process": 7_400}
+
+
+@pytest.mark.parametrize("who", CALLS)
+def test_maintenance_with_nothing_to_do_costs_few_calls(who: str, tmp_path: Path) -> None:
+    """A process that goes on runs no vacuum, and a new one does not replay the log for its own."""
+    options = {"store.fsync": "false", "checkpoint.fold.bytes.per.minute": "0"}
+    with written(tmp_path, 220) as store:
+        for _ in range(2):
+            maintain(store)
+        cost = cost_of(lambda: maintain(store))
+    if who == "a new process":
+        with Store.open(tmp_path, options=options) as store:
+            store.log.refresh()
+            cost = cost_of(lambda: maintain(store))
+    has_vacuumed = any("_Round.run" in function for function in cost.by_function)
+    assert has_vacuumed == (who == "a new process")
+    assert cost.calls <= CALLS[who], "\n".join(
+        f"{times:5} {function}" for function, times in cost.by_function.most_common()
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_vacuum_that_is_left_out_would_have_deleted_nothing(seed: int) -> None:
+    """Whatever others commit, upload, leave behind and checkpoint meanwhile, and however much time passes."""
+    random_ = random.Random(seed)
+    world = World(inline=seed % 2 == 0)
+    world.grow(2, 2)
+    process, settings = world.process(), {"vacuum.retention.ms": 3 * DAY_S * 1_000, "rewrite.min.segments": 1_000_000}
+    left_out = 0
+    for number in range(25):
+        for _ in range(random_.choice([0, 0, 0, 1, 2])):
+            happens = random_.randrange(6)
+            world.writer.log.refresh()
+            if happens == 0:
+                world.commit()
+            elif happens == 1:
+                world.writer.log.checkpoint()
+            elif happens == 2:
+                file = names.segment_file(world.writer.log.entry, f"{number:020d}", "parquet")
+                world.objects.put_if_absent(names.segment(TOPIC, *LEFT, file), b"s")
+            elif happens == 3:
+                world.objects.put_if_absent(names.member_sign("group", f"member {number}"), b"s")
+            else:
+                world.clock.sleep(random_.choice([1, 3_600, DAY_S // 2, DAY_S, 2 * DAY_S]))
+        begun = len(process.objects.operations)
+        assert maintain(process.store, settings).failed == ()
+        if all(each.name != names.INTENTS for each in process.objects.operations[begun:]):
+            left_out += 1
+            copy = world.copy().process()
+            would = vacuum(copy.store, {"vacuum.retention.ms": 3 * DAY_S * 1_000}, dry_run=True)
+            assert would.names == (), f"seed {seed}, step {number}"
+            state = process.log.store_state()
+            assert (would.horizon, would.segment_floor) == (state.horizon, state.segment_floor)
+    assert left_out >= 2
+
+
+def test_a_process_vacuums_as_soon_as_a_view_comes_of_age() -> None:
+    world = World()
+    world.grow(3, 2)
+    process, settings = world.process(), {"vacuum.retention.ms": 3 * DAY_S * 1_000, "rewrite.min.segments": 1_000_000}
+
+    def vacuumed_after(seconds: int) -> int | None:
+        """How many entries a vacuum has deleted then; None if none has run."""
+        world.clock.sleep(seconds)
+        begun = len(process.objects.operations)
+        report = maintain(process.store, settings).vacuum
+        has_run = any(each.name == names.INTENTS for each in process.objects.operations[begun:])
+        return report.entries if report is not None and has_run else None
+
+    assert vacuumed_after(5 * DAY_S // 2) == 0
+    assert vacuumed_after(60) is None
+    deleted = vacuumed_after(DAY_S // 2)
+    assert deleted is not None
+    assert deleted > 0
+    assert vacuumed_after(60) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from typing import Final
 
 from msgspec import Struct, field
@@ -13,7 +14,7 @@ from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Garbage", "delete_garbage", "find_garbage", "silent_signs"]
+__all__ = ["Garbage", "add_silent_signs", "delete_garbage", "find_garbage"]
 
 _BATCH: Final = 1_000
 _Parse = Callable[[str], int | None]
@@ -23,7 +24,8 @@ class Garbage(Struct):
     """Names to delete, by kind; `temporary_files` are not objects. `folders` are those that may be empty afterwards.
 
     `kept` objects of partitions stay, in the partitions' `kept_folders`. No view that stays names the `young` segments
-    of them, which were uploaded lately. `intents` stay, too.
+    of them, which were uploaded lately. `intents` stay, too. Of what its own age alone keeps, the oldest was written at
+    `oldest_young_ms`.
     """
 
     table_metadata: list[str] = field(default_factory=list)
@@ -41,6 +43,11 @@ class Garbage(Struct):
     young: int = 0
     young_bytes: int = 0
     intents: int = 0
+    oldest_young_ms: float = inf
+
+    def note_young(self, modified_ms: int) -> None:
+        """Note when something was written that may be garbage once it is old enough."""
+        self.oldest_young_ms = min(self.oldest_young_ms, modified_ms)
 
     def names(self) -> Iterator[str]:
         """Yield all of them, in the order in which they go."""
@@ -64,13 +71,15 @@ def find_garbage(
     floor: int,
     newest_entry: int,
     temporary_before_ms: int,
+    aged_before_ms: int,
     is_left: Callable[[ObjectInfo], bool],
 ) -> Garbage:
     """Return what is unmarked, and named below the horizon or born below the floor.
 
     `checkpoints` is the listing that was marked from, `placed` are objects below ``topics/`` to judge. Objects whose
     names are none of ours are left alone, unless `is_left` says that another engine has left them in a table. What is
-    listed, and is not garbage, is taken out of `marks.needed`.
+    listed, and is not garbage, is taken out of `marks.needed`. Of objects that nothing names those count as young that
+    were written at `aged_before_ms` or later.
     """
     garbage = Garbage()
     if horizon > 1:
@@ -94,6 +103,8 @@ def find_garbage(
             garbage.size_bytes += info.size_bytes
         elif not _is_garbage(garbage, info, marks, horizon, floor):
             marks.needed.pop(info.name, None)
+            if info.modified_ms >= aged_before_ms and not marks.holds_object(info.name):
+                garbage.note_young(info.modified_ms)
     appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
     garbage.other += [name for name in appends if name not in marks.appends]
     intents = objects.list_names(names.INTENTS)
@@ -102,14 +113,18 @@ def find_garbage(
     garbage.intents = sum(_intent_base(name) is not None for name in intents) - len(past)
     garbage.other += _below(objects.list_names(names.HORIZONS), names.parse_horizon, horizon)
     if isinstance(objects, FolderStore):
-        garbage.temporary_files = list(objects.temporary_files(temporary_before_ms))
+        for name, modified_ms in sorted(objects.temporary_files().items()):
+            if modified_ms < temporary_before_ms:
+                garbage.temporary_files.append(name)
+            else:
+                garbage.note_young(modified_ms)
     return garbage
 
 
-def silent_signs(
-    objects: ObjectStore, members: Callable[[], Iterable[MemberState]], before_ms: int
-) -> Iterator[ObjectInfo]:
-    """Yield the signs of life, written before `before_ms`, of none of the state's members, which `members` returns.
+def add_silent_signs(
+    garbage: Garbage, objects: ObjectStore, members: Callable[[], Iterable[MemberState]], before_ms: int
+) -> None:
+    """Note the signs of life, written before `before_ms`, of none of the state's members, which `members` returns.
 
     A younger one may be of a member that has joined since. It decides nothing either way: its owner writes it again.
     """
@@ -117,7 +132,12 @@ def silent_signs(
     if not listed:
         return
     known = {names.member_sign(member.group_id, member.member_id) for member in members()}
-    yield from (info for info in listed if info.name not in known and info.modified_ms < before_ms)
+    for info in listed:
+        if info.name not in known and info.modified_ms < before_ms:
+            garbage.other.append(info.name)
+            garbage.size_bytes += info.size_bytes
+        elif info.name not in known:
+            garbage.note_young(info.modified_ms)
 
 
 def _below(listed: Iterable[str], parse: _Parse, limit: int) -> list[str]:

@@ -17,11 +17,13 @@ It may die between any two steps, and go on in any process; several may run at o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sparktxn.config.maintenance import VacuumSettings
 from sparktxn.config.topic import topic_setting
@@ -38,7 +40,7 @@ from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.keptobjects import Head, Marks, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.maintenance.tableobjects import left_by_others, needed_entries, past_metadata
-from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
+from sparktxn.maintenance.vacuuming.garbage import Garbage, add_silent_signs, delete_garbage, find_garbage
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_aged, list_placed, read_hint, write_hint
 from sparktxn.maintenance.vacuuming.namedsince import named_since
 from sparktxn.maintenance.vacuuming.vacuumlimits import (
@@ -56,7 +58,7 @@ from sparktxn.values import arguments
 from sparktxn.values.counted import counted
 from sparktxn.values.structs import MemberState, StoreState, TableState, TransactionState
 
-__all__ = ["VacuumReport", "changes_nothing", "vacuum"]
+__all__ = ["VacuumReport", "changes_nothing", "still_complete", "vacuum"]
 
 _NEWEST: Final = 3
 _WINDOW: Final = 64
@@ -91,6 +93,23 @@ class VacuumReport(Struct, frozen=True, kw_only=True):
     overtaken: bool = False
     names: tuple[str, ...] = ()
     limits: tuple[VacuumLimit, ...] = ()
+
+
+class _Complete(NamedTuple):
+    """A vacuum that has deleted all that it could, with the log's end at `entry`, and these checkpoints.
+
+    Nothing else comes of age before `until_s`, by the process's monotonic clock.
+    """
+
+    entry: int
+    heads: Sequence[Head]
+    settings: VacuumSettings
+    until_s: float
+    report: VacuumReport
+
+
+_complete: WeakKeyDictionary[Log, _Complete] = WeakKeyDictionary()
+"""The last one of this process in each log."""
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -132,6 +151,20 @@ def vacuum(
         return report
     state = log.store_state()
     return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
+
+
+def still_complete(log: Log, settings: Mapping[str, Any]) -> VacuumReport | None:
+    """Return what a vacuum would report that deletes nothing; None if it might delete something, or that is not known.
+
+    Nothing can have come of age since the last complete vacuum of this process if log, checkpoints and settings are the
+    same. That holds until the first object or view comes of age.
+    """
+    last = _complete.get(log)
+    if last is None or last.settings != VacuumSettings.parse(settings) or log.clock.monotonic_s() >= last.until_s:
+        return None
+    if log.refresh() != last.entry or heads_in(log.objects.list(names.CHECKPOINTS)) != last.heads:
+        return None
+    return last.report
 
 
 def _checkpoint_twice(log: Log) -> None:
@@ -177,6 +210,7 @@ class _Round:
         self._hint: VacuumHint | None = None
         self._base_head: CheckpointHead | None = None
         self._verified_entries: frozenset[int] = frozenset()
+        self._judged_entry = 0
 
     def run(self) -> VacuumReport:
         """Take all steps, in their order.
@@ -200,9 +234,11 @@ class _Round:
             transactions, halves = known.transactions(), len(known.halves())
         needs = needed_entries(self._objects, tables)
         needed = min((needed for _, needed in needs if needed is not None), default=None)
+        now_s = self._log.clock.monotonic_s()
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
-        heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
+        listed = heads_in(self._objects.list(names.CHECKPOINTS))
+        heads = [head for head in listed if head.entry <= entry]
         candidates = self._candidates(heads, now_ms, inf if needed is None else needed)
         floor = self._floor(state, heads, now_ms, transactions)
         if not candidates and self._is_judged():
@@ -232,10 +268,19 @@ class _Round:
             delete_garbage(self._objects, garbage)
             kept, folders = garbage.kept, garbage.kept_folders
             write_hint(self._objects, placed, horizon, floor, now_ms, kept, folders, self._hint)
-        return VacuumReport(
+        report = VacuumReport(
             dry_run=self._dry_run,
             horizon=horizon,
             segment_floor=floor,
+            limits=(*limits, *transaction_limits(transactions, halves)),
+        )
+        if not self._dry_run and needed != 0:
+            # While metadata of a table is missing, writing it changes no entry, and lets the horizon move.
+            left_ms = self._next_ms(garbage, heads, horizon, floor, now_ms, transactions) - now_ms
+            until_s, left = now_s + left_ms / 1000, [head for head in listed if head.entry >= horizon]
+            _complete[self._log] = _Complete(self._judged_entry, left, self._settings, until_s, report)
+        return replace(
+            report,
             entries=len(garbage.entries),
             checkpoints=len(garbage.checkpoints),
             checkpoint_parts=len(garbage.checkpoint_parts),
@@ -246,7 +291,30 @@ class _Round:
             temporary_files=len(garbage.temporary_files),
             size_bytes=garbage.size_bytes,
             names=tuple(garbage.names()) if self._dry_run else (),
-            limits=(*limits, *transaction_limits(transactions, halves)),
+        )
+
+    def _next_ms(
+        self,
+        garbage: Garbage,
+        heads: Iterable[Head],
+        horizon: int,
+        floor: int,
+        now_ms: int,
+        transactions: Iterable[TransactionState],
+    ) -> float:
+        """Return before when nothing comes of age, by the store's clock, while the log has no new entry.
+
+        That is an object which was too young or is put from now on, or a checkpoint, which moves horizon or floor.
+        """
+        retention_ms, floor_ms = self._settings.retention_ms, self._floor_age_ms(transactions)
+        young_ms = min(self._settings.segment_age_ms, self._settings.temporary_age_ms)
+        views = [head.modified_ms for head in heads if head.entry > horizon]
+        files = [head.modified_ms for head in heads if head.entry > floor]
+        return min(
+            now_ms + young_ms,
+            garbage.oldest_young_ms + young_ms,
+            *(at_ms + retention_ms for at_ms in views if at_ms > now_ms - retention_ms),
+            *(at_ms + floor_ms for at_ms in files if at_ms > now_ms - floor_ms),
         )
 
     def _is_judged(self) -> bool:
@@ -320,9 +388,12 @@ class _Round:
         self, state: StoreState, heads: Sequence[Head], now_ms: int, transactions: Iterable[TransactionState]
     ) -> int:
         """Return the newest checkpoint's entry that is older than any upload may take, by the store's clock."""
-        longest_ms = max((transaction.timeout_ms for transaction in transactions), default=0)
-        old_ms = now_ms - max(self._settings.segment_age_ms, FLOOR_PER_TIMEOUT * longest_ms)
+        old_ms = now_ms - self._floor_age_ms(transactions)
         return max([state.segment_floor, *(head.entry for head in heads if head.modified_ms <= old_ms)])
+
+    def _floor_age_ms(self, transactions: Iterable[TransactionState]) -> int:
+        longest_ms = max((transaction.timeout_ms for transaction in transactions), default=0)
+        return max(self._settings.segment_age_ms, FLOOR_PER_TIMEOUT * longest_ms)
 
     def _win(self, horizon: int, floor: int) -> None:
         """Commit the new horizon and floor; succeed if they are already in force."""
@@ -359,7 +430,7 @@ class _Round:
         What an earlier vacuum has kept for the horizon is kept. A state younger than the floor's entry says what is
         named: no later entry names a file that was born below it.
         """
-        entry = self._log.refresh()
+        entry = self._judged_entry = self._log.refresh()
         with self._log.known() as known:
             state, topics = known.store_state(), known.topics()
         if not self._dry_run and state.segment_floor < floor:
@@ -374,22 +445,18 @@ class _Round:
         infos = list(placed.objects)
         marks = Marks(segments=named_since(self._objects, infos, entry))
         before_ms = now_ms - self._settings.temporary_age_ms
-        is_left = left_by_others(tables, now_ms - self._settings.segment_age_ms)
         # With the horizon of a new store nothing is below it.
-        garbage = find_garbage(self._objects, (), marks, infos, 1, floor, entry, before_ms, is_left)
+        aged_ms = now_ms - self._settings.segment_age_ms
+        is_left = left_by_others(tables, aged_ms)
+        garbage = find_garbage(self._objects, (), marks, infos, 1, floor, entry, before_ms, aged_ms, is_left)
 
         def members() -> Iterable[MemberState]:
             with self._log.known() as known:
                 return known.members()
 
-        self._add_signs(garbage, members, before_ms)
+        add_silent_signs(garbage, self._objects, members, before_ms)
         self._check_not_overtaken()
         return garbage, placed
-
-    def _add_signs(self, garbage: Garbage, members: Callable[[], Iterable[MemberState]], before_ms: int) -> None:
-        for sign in silent_signs(self._objects, members, before_ms):
-            garbage.other.append(sign.name)
-            garbage.size_bytes += sign.size_bytes
 
     def _garbage(
         self, replay: Replay, horizon: int, floor: int, now_ms: int, tables: Sequence[TableState]
@@ -399,6 +466,7 @@ class _Round:
         heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
         # The log is known to go as far as this: asking for entries after it would be requests that find nothing.
         replay.advance_to(self._log.refresh(), _WINDOW)
+        self._judged_entry = replay.entry
         self._confirm(replay)
         state: StoreState = replay.parts.get(("store",)) or StoreState()
         if not self._dry_run and (state.horizon < horizon or state.segment_floor < floor):
@@ -409,11 +477,12 @@ class _Round:
         new = next((head for head in usable_heads(self._objects, heads) if head.entry == horizon), None)
         new = new if horizon > 1 else None
         placed = list_placed(self._objects, replay, self._hint, self._base_head, new, marks.segments)
-        is_left = left_by_others(tables, now_ms - self._settings.segment_age_ms)
+        aged_ms = now_ms - self._settings.segment_age_ms
+        is_left = left_by_others(tables, aged_ms)
         garbage = find_garbage(
-            self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms, is_left
+            self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms, aged_ms, is_left
         )
-        self._add_signs(garbage, lambda: _members(replay), before_ms)
+        add_silent_signs(garbage, self._objects, lambda: _members(replay), before_ms)
         self._check_not_overtaken()
         for name, entry in marks.needed.items():
             raise DamagedObject(
