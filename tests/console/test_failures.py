@@ -14,6 +14,8 @@ from tests.console.asking import Console
 from tests.console.stores import damaged_store, silent_store
 from tests.console.test_pages import check
 
+IN_TIME_S = 30
+"""A page that waits for its store has a time-out far below, and one that waits without it never ends."""
 TARGETS = ("/", "/topics", "/topics/t", "/topics/t/records", "/transactions", "/groups", "/log", "/files")
 
 
@@ -52,7 +54,7 @@ def test_a_store_that_does_not_answer_gives_a_page_in_time(silent: tuple[SilentS
         for target in TARGETS:
             began_s = time.monotonic()
             answer = console.get(target, accept="text/html")
-            assert time.monotonic() - began_s < 3
+            assert time.monotonic() - began_s < IN_TIME_S
             assert answer.code == 503, target
             assert "The store does not answer" in answer.text
             check(answer.text)
@@ -66,7 +68,7 @@ def test_a_scrape_of_a_store_that_does_not_answer_says_so_in_time(silent: tuple[
     with objects.silence():
         began_s = time.monotonic()
         answer = console.get("/metrics")
-        assert time.monotonic() - began_s < 3
+        assert time.monotonic() - began_s < IN_TIME_S
     assert (answer.code, "txnlog_up 0.0" in answer.text, "kafka_" in answer.text) == (200, True, False)
     assert "txnlog_up 1.0" in console.get("/metrics").text
 
@@ -82,7 +84,7 @@ def test_a_change_of_a_store_that_does_not_answer_gives_a_page_in_time(silent: t
             console.submit("/change/create-topic", form_token=token, topic="other"),
             *map(console.apply, previews),
         ]
-        assert time.monotonic() - began_s < 9
+        assert time.monotonic() - began_s < IN_TIME_S
         assert [answer.code for answer in answers] == [503, 503, 503]
         check(answers[0].text)
     for preview in previews:

@@ -58,29 +58,29 @@ PAGES: Final = (
 
 
 def values(uri: str) -> None:
-    """Make 32 records of 8 MiB."""
+    """Make 24 records of 8 MiB."""
     random = Random(1)
-    produce(uri, ((b"k", random.randbytes(8 * MIB), []) for _ in range(32)))
+    produce(uri, ((b"k", random.randbytes(8 * MIB), []) for _ in range(24)))
 
 
 def keys_that_repeat(uri: str) -> None:
-    """Make 32 records, each with a key of 8 MiB, which takes few bytes in its file."""
-    produce(uri, ((b"k" * 8 * MIB, b"v", []) for _ in range(32)))
+    """Make 24 records, each with a key of 8 MiB, which takes few bytes in its file."""
+    produce(uri, ((b"k" * 8 * MIB, b"v", []) for _ in range(24)))
 
 
 def headers(uri: str) -> None:
-    """Make 32 records, each with 25,000 headers, which take about 400 bytes each as objects of Python."""
+    """Make 24 records, each with 25,000 headers, which take about 400 bytes each as objects of Python."""
     many = [(f"header-{number}", b"%d" % number * 20) for number in range(25_000)]
-    produce(uri, ((b"k", b"v", many) for _ in range(32)))
+    produce(uri, ((b"k", b"v", many) for _ in range(24)))
 
 
 def columns(uri: str) -> None:
-    """Make 32 rows with long texts, and with lists of 100,000 numbers."""
+    """Make 24 rows with long texts, and with lists of 100,000 numbers."""
     schema = pa.schema([("text", pa.string()), ("many", pa.list_(pa.int64()))])
     with Store.open(uri, create=True, options=OPTIONS) as store:
         store.create_topic("big", 1, schema=schema, settings={"max.message.bytes": str(32 * MIB)})
     with producer_of(uri) as producer:
-        for _ in range(32):
+        for _ in range(24):
             row = {"text": ["é" * 3 * MIB], "many": [list(range(100_000))]}
             producer.produce_arrow("big", pa.table(row, schema=schema))
             producer.flush()

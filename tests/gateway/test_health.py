@@ -118,7 +118,7 @@ def test_a_signal_has_it_answer_what_was_sent_and_take_nothing_new(tmp_path: Pat
             assert [part.error_code for part in topic.partitions] == [ErrorCode.none]
             assert idle.is_closed()
             assert wire.is_closed()
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < 30, "half of what the fetch may wait"
         _, err = found.process.communicate(timeout=WAIT_S)
         assert found.process.returncode == 0
         assert "Traceback" not in err.decode()

@@ -730,7 +730,7 @@ class TestColumns:
         world.topic(partitions=2)
         world.produce("a", "b", partition=0)
         world.produce("c", partition=1)
-        table = world.reader().consume_arrow(timeout=1)
+        table = world.reader().consume_arrow(timeout=30)
         assert table is not None
         assert {"topic", "partition", "offset", "timestamp", "key", "value", "headers"} <= set(table.column_names)
         found = zip(*(table.column(name).to_pylist() for name in ("partition", "offset", "value")), strict=True)
@@ -742,7 +742,7 @@ class TestColumns:
         consumer = world.reader()
         first = consumer.poll(1)
         assert first is not None
-        table = consumer.consume_arrow(2, timeout=1)
+        table = consumer.consume_arrow(2, timeout=30)
         assert table is not None
         assert table.column("value").to_pylist() == [b"b", b"c"]
         assert position(consumer) == 3
@@ -757,7 +757,7 @@ class TestColumns:
             producer.produce_arrow("typed", pa.table({"id": [1, 2], "name": ["x", None]}, schema=schema))
         world.produce("v", topic="plain")
         consumer = world.reader("typed", "plain")
-        tables = [consumer.consume_arrow(timeout=1) for _ in range(2)]
+        tables = [consumer.consume_arrow(timeout=30) for _ in range(2)]
         by_kind = {"id" in table.column_names: table for table in tables if table is not None}
         assert by_kind[True].select(["id", "name", "_topic", "_offset"]).to_pylist() == [
             {"id": 1, "name": "x", "_topic": "typed", "_offset": 0},
@@ -772,13 +772,13 @@ class TestColumns:
         consumer = world.reader("typed")
         with pytest.raises(KafkaException, match="consume_arrow"):
             consumer.poll(1)
-        table = consumer.consume_arrow(timeout=1)
+        table = consumer.consume_arrow(timeout=30)
         assert table is not None
         assert table.column("id").to_pylist() == [1]
 
     def test_an_unknown_topic_is_raised(self, world: World) -> None:
         with pytest.raises(KafkaException) as caught:
-            world.reader("nowhere").consume_arrow(timeout=1)
+            world.reader("nowhere").consume_arrow(timeout=30)
         assert caught.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -225,7 +225,7 @@ def test_watermarks_times_and_columns(world: World) -> None:
     producer.commit_transaction()
     assert world.history(TRANSACTIONS, columns=("state", "_offset"))[-1].keys() == {"state", "_offset"}
     consumer.assign([partition])
-    table = consumer.consume_arrow(timeout=1)
+    table = consumer.consume_arrow(timeout=30)
     assert table is not None
     assert table.column("state").to_pylist() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
 

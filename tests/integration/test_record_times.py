@@ -19,6 +19,7 @@ from sparktxn.format.commands import AlterTopic
 from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from sparktxn.state.recordtimes import is_fixed
 from tests.halfworld import COMMIT, HalfWorld
+from tests.world import messages
 
 NAME = "message.timestamp.type"
 CREATE, APPEND = "CreateTime", "LogAppendTime"
@@ -57,7 +58,7 @@ class Processes:
         with Consumer({"bootstrap.servers": self.uri(), "group.id": "g"}) as consumer:
             partitions = consumer.list_topics(topic).topics[topic].partitions
             consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-            return [message.timestamp() for message in consumer.consume(1_000, timeout=0.5)]
+            return [message.timestamp() for message in messages(consumer)]
 
     def close(self) -> None:
         for client in reversed(self._clients):
