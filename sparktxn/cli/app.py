@@ -50,7 +50,6 @@ VERBS: Final = {
     "exporter": "Serve the figures of a store to Prometheus, until it is ended.",
     "gateway": "Serve Kafka's clients from a store, until it is ended.",
     "sweep": "End transactions and memberships of groups that have timed out; forget what is idle.",
-    "bench": "Measure commits per second, their latency, and megabytes per second of uploads and reads.",
 }
 """What the command's help says of each verb, in its order. A verb's own help begins with the same words."""
 

@@ -36,7 +36,7 @@ OF_COMMAND: Final[Mapping[str, str]] = {
     **dict.fromkeys(("kafka", "broker", "server", "serve", "start", "run"), "gateway"),
     **dict.fromkeys(("metrics", "prometheus"), "exporter"),
     **dict.fromkeys(("entries", "history", "journal"), "log"),
-    **dict.fromkeys(("benchmark", "perf"), "bench"),
+    **dict.fromkeys(("bench", "benchmark", "latency", "perf"), "doctor"),
     **dict.fromkeys(("watermarks", "offset"), "offsets"),
 }
 """What other tools call it, or their users would."""
