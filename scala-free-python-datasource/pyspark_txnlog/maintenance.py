@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,16 +22,15 @@ from sparktxn.errors import KafkaException, StoreUnavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["main", "run_on"]
+    from sparktxn.maintenance.taskrunning import RunTasks
 
-RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""Runs a function for each of some tasks, and returns what it returns, in the order of the tasks."""
+__all__ = ["main", "run_on"]
 
 _TASK: Final = "task"
 _NUMBER: Final = "number"
 
 
-def run_on(spark: SparkSession) -> RunTasks:
+def run_on(spark: SparkSession) -> RunTasks[Any, Any]:
     """Return what does the tasks of a job on the executors of `spark`: the argument `run` of maintenance.
 
     For example ``compact(store, run=run_on(spark))``. Executors need this package and ways to the store. Spark repeats

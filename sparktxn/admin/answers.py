@@ -17,11 +17,11 @@ from sparktxn.process.fork import ForkGuard
 from sparktxn.process.frames import without_frames
 from sparktxn.store import Store
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import Result
 from sparktxn.values.notebooks import html_table
 
 __all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "answered", "clock_of", "list_of", "names_of"]
 
-Result = TypeVar("Result")
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 P = ParamSpec("P")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from sparktxn.aio.calls import AIOClient, AwaitedMethod, Left, awaited, ended, in_callback, on_loop
 from sparktxn.consumer import Consumer
@@ -16,10 +16,10 @@ from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["AIOConsumer"]
 
-R = TypeVar("R")
 
 _STEP_S: Final = 0.1
 """How soon a read ends whose task is cancelled."""
@@ -173,13 +173,13 @@ class AIOConsumer(AIOClient[Consumer]):
             await self._end_left_read()
         return await super()._earlier(name, key, timeout_s)
 
-    def _prepared(self, call: AwaitedMethod, run: Callable[[], R]) -> Callable[[], R]:
+    def _prepared(self, call: AwaitedMethod, run: Callable[[], Result]) -> Callable[[], Result]:
         """Return what runs a method once the messages that no read has returned count as not read."""
         if not call.waits or not self._found or in_callback():
             return run
         unread, self._found = list(self._found), deque(one for one in self._found if one.error() is not None)
 
-        def after() -> R:
+        def after() -> Result:
             self._client.unread(unread)
             return run()
 

@@ -22,10 +22,10 @@ from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.producer import Producer
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["AIOClient", "AwaitedMethod", "Left", "awaited", "ended", "in_callback", "on_loop", "seen"]
 
-R = TypeVar("R")
 C = TypeVar("C", bound=Consumer | Producer)
 P = ParamSpec("P")
 
@@ -49,14 +49,14 @@ class _Threads:
         self._executor = None if executor is None else arguments.instance("executor", executor, Executor)
         self._own = None if self._executor is not None else ThreadBackground("sparktxn-aio", max_workers)
 
-    def begin(self, call: Callable[[], R]) -> Future[R]:
+    def begin(self, call: Callable[[], Result]) -> Future[Result]:
         """Begin a call on a thread."""
         if self._own is not None:
             return self._own.submit(call)
         assert self._executor is not None
         return self._executor.submit(call)
 
-    async def run(self, call: Callable[[], R]) -> R:
+    async def run(self, call: Callable[[], Result]) -> Result:
         """Run a call on a thread, and wait for it. It goes on if the waiting task is cancelled."""
         begun = self.begin(call)
         await ended(begun)
@@ -161,7 +161,7 @@ class AIOClient(Generic[C]):
             self._forget(*before)  # its caller has gone on
         return found
 
-    def _prepared(self, call: AwaitedMethod, run: Callable[[], R]) -> Callable[[], R]:
+    def _prepared(self, call: AwaitedMethod, run: Callable[[], Result]) -> Callable[[], Result]:
         """Return what runs a method, and before it what the client needs."""
         return run
 
@@ -241,8 +241,8 @@ class AwaitedMethod(NamedTuple):
 
 
 def awaited(
-    method: Callable[Concatenate[Any, P], R], *, waits: bool = True, leaves: bool = False, reports: bool = False
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    method: Callable[Concatenate[Any, P], Result], *, waits: bool = True, leaves: bool = False, reports: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]]:
     """Return a client's method as one of an `AIOClient`.
 
     Args:
@@ -255,14 +255,14 @@ def awaited(
     call = AwaitedMethod(method.__name__, waits, leaves or reports, reports)
 
     @functools.wraps(method)
-    async def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         try:
             given = dict(signature.bind(self, *args, **kwargs).arguments)
         except TypeError:
             given = {}  # the method itself says what is wrong
         timeout = given.pop("timeout", None)
         timeout_s = arguments.timeout_s("timeout", timeout) if timeout is not None else None
-        found: R = await self._call(call, _key(given), timeout_s, *args, **kwargs)
+        found: Result = await self._call(call, _key(given), timeout_s, *args, **kwargs)
         return found
 
     return run

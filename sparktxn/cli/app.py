@@ -8,15 +8,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sparktxn.cli.failures import INTERRUPTED, report, warnings_in_lines
 from sparktxn.cli.guesses import GuessingGroup
-from sparktxn.cli.session import RunTasks
 from sparktxn.cli.verb import root_options
+
+if TYPE_CHECKING:
+    from sparktxn.maintenance.taskrunning import RunTasks
 
 __all__ = ["MODULES", "VERBS", "load", "run"]
 
@@ -58,7 +60,7 @@ MODULES: Final = {"import": "importing", **dict.fromkeys(_JOBS, "jobs")}
 """The modules of verbs that have other names."""
 
 
-def run(arguments: Sequence[str], run_tasks: RunTasks | None = None) -> int:
+def run(arguments: Sequence[str], run_tasks: RunTasks[Any, Any] | None = None) -> int:
     """Run one command line; return its exit code: 0, 1 for failures, 2 for wrong usage, 130 after Ctrl-C.
 
     `run_tasks` does the tasks of jobs in other processes.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sparktxn
 from sparktxn.cli.streams import ended, make_usable
 
 if TYPE_CHECKING:
-    from sparktxn.cli.session import RunTasks
+    from sparktxn.maintenance.taskrunning import RunTasks
 
 __all__ = ["main"]
 
 
-def main(run_tasks: RunTasks | None = None) -> int:
+def main(run_tasks: RunTasks[Any, Any] | None = None) -> int:
     """Run the command with this process's arguments; return its exit code.
 
     `run_tasks` does the tasks of jobs in other processes, as `run` of `sparktxn.maintenance.rewrite` does.
@@ -23,7 +23,7 @@ def main(run_tasks: RunTasks | None = None) -> int:
     return ended(_run(run_tasks))
 
 
-def _run(run_tasks: RunTasks | None) -> int:
+def _run(run_tasks: RunTasks[Any, Any] | None) -> int:
     if sys.argv[1:] in (["--version"], ["-V"], ["version"]):
         # Typer would take longer to start than this takes, and need not be installed.
         sys.stdout.write(f"txnlog {sparktxn.__version__}\n")

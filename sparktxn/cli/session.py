@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,13 +14,10 @@ from sparktxn.config.store import StoreOptions
 
 if TYPE_CHECKING:
     from sparktxn.admin import AdminClient
+    from sparktxn.maintenance.taskrunning import RunTasks
     from sparktxn.store import Store
 
-__all__ = ["TIMEOUT_S", "Given", "RunTasks", "Session"]
-
-
-RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
+__all__ = ["TIMEOUT_S", "Given", "Session"]
 
 TIMEOUT_S: Final = 60.0
 
@@ -34,7 +31,7 @@ class Given(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     timeout_s: float | None = None
     json: bool = False
-    run: RunTasks | None = None
+    run: RunTasks[Any, Any] | None = None
 
     def joined(self, later: Given) -> Given:
         """Return these options with those of `later`, which were given after the verb's name."""

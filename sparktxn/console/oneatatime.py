@@ -7,16 +7,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from sparktxn.errors import KafkaException, OutcomeUnknown
 from sparktxn.log.log import Log
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import acquired_in_time
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["FewAtATime", "ReadsOn", "held"]
-
-Result = TypeVar("Result")
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sparktxn.process.clock import acquired_in_time, callers_own_time, time_left_s
 from sparktxn.process.fork import ForkGuard
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["ConsumerTurns", "in_turn"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class ConsumerTurns:
@@ -101,11 +101,11 @@ class _User(Protocol):
 U = TypeVar("U", bound=_User)
 
 
-def in_turn(call: Callable[Concatenate[U, P], R]) -> Callable[Concatenate[U, P], R]:
+def in_turn(call: Callable[Concatenate[U, P], Result]) -> Callable[Concatenate[U, P], Result]:
     """Decorate a consumer's method that changes what it knows, or reads several things of it."""
 
     @functools.wraps(call)
-    def taking_turns(self: U, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def taking_turns(self: U, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         self._fork.check("consumer")  # in a forked child the lock may be held by a thread that is not there
         with self._turns.state:
             return call(self, *args, **kwargs)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
 
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, Deadline
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["StoreCalls"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class StoreCalls:
@@ -26,11 +26,11 @@ class StoreCalls:
         self._timeout_s = timeout_s
         self._threads = ThreadBackground("sparktxn-gateway", workers)
 
-    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, call: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Return what `call` returns; it goes on if the waiting task is cancelled."""
         work = partial(self._in_time, partial(call, *args, **kwargs))
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[R] = loop.create_future()
+        outcome: asyncio.Future[Result] = loop.create_future()
         self._threads.submit(work).add_done_callback(partial(_hand_over, loop, outcome))
         try:
             return await outcome
@@ -42,18 +42,18 @@ class StoreCalls:
         """End the threads, once their calls have returned."""
         self._threads.close(timeout_s)
 
-    def _in_time(self, call: Callable[[], R]) -> R:
+    def _in_time(self, call: Callable[[], Result]) -> Result:
         with Deadline(self._clock, self._timeout_s).governs():
             return call()
 
 
-def _hand_over(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[R], done: Future[R]) -> None:
+def _hand_over(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Result], done: Future[Result]) -> None:
     """Have the loop take what a call has returned; asyncio's own way takes it round twice more."""
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(_settle, outcome, done)
 
 
-def _settle(outcome: asyncio.Future[R], done: Future[R]) -> None:
+def _settle(outcome: asyncio.Future[Result], done: Future[Result]) -> None:
     if outcome.done():  # the waiting task was cancelled
         return
     if done.cancelled():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, TypeVar
+from typing import Final
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreNotFound, damage_named
@@ -31,10 +31,10 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.state.recordtimes import Condition
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["CLOSE_TIMEOUT_S", "Log"]
 
-Result = TypeVar("Result")
 
 _BORN_MAX_AGE_S: Final = 60.0
 

@@ -11,7 +11,7 @@ maintains a store again and again runs no vacuum while nothing can have come of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,15 +27,13 @@ from sparktxn.maintenance.rewriting.compact import CompactReport, compact
 from sparktxn.maintenance.rewriting.rewrite import RewriteReport, rewrite
 from sparktxn.maintenance.sweeping.retention import RetentionReport, apply_retention
 from sparktxn.maintenance.sweeping.sweep import SweepReport, sweep
+from sparktxn.maintenance.taskrunning import RunTasks
 from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, changes_nothing, still_complete, vacuum
 from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
 __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
-
-RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
@@ -69,7 +67,7 @@ def maintain(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
-    run: RunTasks | None = None,
+    run: RunTasks[Any, Any] | None = None,
     timeout_s: float | None = None,
 ) -> MaintenanceReport:
     """Run all jobs once: sweep, retention, compact, rewrite, tables, vacuum. One that fails stops no other.

@@ -1,18 +1,21 @@
-"""Jobs that a vacuum may overtake: what they miss may then have been deleted, so they begin again."""
+"""Jobs that a vacuum or another job may overtake: what they miss may then have been deleted, so they begin again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from sparktxn.errors import ViewExpired
 from sparktxn.log.follow.confirm import Premise, judge
+from sparktxn.log.log import Log
+from sparktxn.log.views.readview import ReadView
 from sparktxn.objectstore import ObjectStore
+from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Overtaken", "check_not_overtaken", "in_attempts"]
+__all__ = ["Overtaken", "check_not_overtaken", "in_attempts", "on_a_view"]
 
 _ATTEMPTS: Final = 3
-
-Result = TypeVar("Result")
+"""So many are made: a vacuum raises the horizon once, so even the second attempt is hardly ever overtaken."""
 
 
 class Overtaken(Exception):
@@ -29,11 +32,34 @@ def check_not_overtaken(objects: ObjectStore, premise: Premise) -> None:
         raise Overtaken
 
 
-def in_attempts(attempt: Callable[[], Result]) -> Result | None:
-    """Return what the first attempt returns that is not overtaken; None if three were."""
-    for _ in range(_ATTEMPTS):
+def in_attempts(
+    attempt: Callable[[], Result],
+    overtaken: tuple[type[Exception], ...] = (Overtaken,),
+    again: Callable[[Result], object] = lambda result: False,
+) -> Result:
+    """Return what `attempt` returns; it is called up to three times.
+
+    Args:
+        attempt: does what may be overtaken.
+        overtaken: the errors that say so. Other errors are raised at once, and of the last attempt these, too.
+        again: says whether a result shows that other jobs came first. That of the last attempt is returned anyway.
+    """
+    for _ in range(_ATTEMPTS - 1):
         try:
-            return attempt()
-        except Overtaken:
+            result = attempt()
+        except overtaken:
             continue
-    return None
+        if not again(result):
+            return result
+    return attempt()
+
+
+def on_a_view(log: Log, topics: Iterable[str] | None, plan: Callable[[ReadView], Result]) -> Result:
+    """Return what `plan` makes of a read view; of a newer one if a vacuum has passed it.
+
+    Raises:
+        ViewExpired: vacuums have passed each of them.
+        CommandRefused, StoreUnavailable, DamagedObject, OutcomeUnknown: as `Log.view`, and what `plan` raises.
+    """
+    names = None if topics is None else list(topics)
+    return in_attempts(lambda: plan(log.view(names)), (ViewExpired,))

@@ -10,8 +10,9 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.process.clock import is_time_up
 from sparktxn.values import arguments
 from sparktxn.values.counted import counted
+from sparktxn.values.fieldtypes import Result
 
-__all__ = ["TASKS_PER_RUN", "all_results", "in_other_processes", "waves"]
+__all__ = ["TASKS_PER_RUN", "RunTasks", "all_results", "in_other_processes", "waves"]
 
 TASKS_PER_RUN: Final = 256
 """So many tasks are handed out at a time: what they have made is put into effect before the next ones begin."""
@@ -20,13 +21,15 @@ SEGMENTS_PER_RUN: Final = 200_000
 """Tasks that are handed out together name about so many segments at most: that bounds the caller's memory."""
 
 Task = TypeVar("Task")
-Result = TypeVar("Result")
+
+RunTasks = Callable[[Callable[[Task], Result], Sequence[Task]], Iterable[Result]]
+"""Runs a function for each of some tasks, anywhere, and returns what it returns, in the order of the tasks."""
 
 _place = attrgetter("topic_id", "partition", "base_offset")
 
 
 def in_other_processes(
-    run: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
+    run: RunTasks[Any, Result],
     work: Callable[[Any], Result],
     tasks: Iterable[Any],
     kind: type[Result],

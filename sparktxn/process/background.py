@@ -22,14 +22,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.process.clock import Deadline, SystemClock, callers_own_time, time_left_s
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["Background", "InlineBackground", "ThreadBackground", "after_threads", "start_thread"]
 
-Result = TypeVar("Result")
 
 _IDLE_S: Final = 10.0
 """How long a worker thread waits for more work before it ends."""

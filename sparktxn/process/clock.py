@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, Protocol
 
 from sparktxn.values import arguments
+from sparktxn.values.fieldtypes import Result
 
 __all__ = [
     "Clock",
@@ -36,7 +37,6 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Clock(Protocol):
@@ -185,12 +185,12 @@ def is_time_up() -> bool:
     return time_left_s() == 0.0
 
 
-def in_callers_time(work: Callable[P, R]) -> Callable[P, R]:
+def in_callers_time(work: Callable[P, Result]) -> Callable[P, Result]:
     """Return `work` for a thread that serves the calling one: it keeps the caller's deadlines and its own."""
     callers = _governing.get()
 
     @functools.wraps(work)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         token = _governing.set((*_governing.get(), *callers))
         try:
             return work(*args, **kwargs)
@@ -202,7 +202,7 @@ def in_callers_time(work: Callable[P, R]) -> Callable[P, R]:
 
 def in_time(
     parameter: str, clock_of: Callable[[Any], Clock], own_time_s: Callable[[Any], float | None] = lambda _: None
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Decorate a public call so that the argument `parameter`, in seconds, bounds every wait and request in it.
 
     `clock_of` and `own_time_s` get the call's first argument. None or a number below 0 is what `own_time_s` says,
@@ -213,14 +213,14 @@ def in_time(
         ConfigurationError: it is NaN.
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
         parameters = inspect.signature(function).parameters
         first = next(iter(parameters))
         position = list(parameters).index(parameter)
         default = parameters[parameter].default
 
         @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call(*args: P.args, **kwargs: P.kwargs) -> Result:
             given: Any = args[position] if position < len(args) else kwargs.get(parameter, default)
             limit_s = None if given is None else arguments.timeout_s(parameter, given)
             try:

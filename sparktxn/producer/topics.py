@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparktxn.errors import (
     ConfigurationError,
@@ -22,6 +22,7 @@ from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.columnconversion import without_key
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.values.fieldtypes import Result
 from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Topics", "check_partition", "too_large"]
 
-Result = TypeVar("Result")
 
 _READ_TIMEOUT_S: Final = 1.0
 """How long a producer waits for the log, between transactions, to see which of its topics have changed."""

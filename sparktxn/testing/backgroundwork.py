@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
 
 from sparktxn.process.clock import callers_own_time
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["StrictBackground"]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-Result = TypeVar("Result")
 
 
 class StrictBackground:

@@ -10,21 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 from sparktxn.objectstore.writes import Writes
 from sparktxn.process.clock import SystemClock
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["Died", "Fault", "FaultyStore", "Operation", "Script", "at_operation", "healthy"]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-Result = TypeVar("Result")
 
 
 class Died(BaseException):

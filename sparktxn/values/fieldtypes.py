@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
@@ -13,6 +13,7 @@ __all__ = [
     "Natural",
     "NaturalOrNone",
     "Positive",
+    "Result",
     "SealedFolder",
     "SegmentFile",
     "StateKey",
@@ -21,6 +22,9 @@ __all__ = [
     "TopicNameText",
     "TopicPartitionKey",
 ]
+
+Result = TypeVar("Result")
+"""What a function returns that was given to another one to call."""
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """A number as stored objects hold it: decoding refuses what no reader of another language could hold."""

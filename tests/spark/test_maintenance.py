@@ -25,6 +25,8 @@ from tests.spark.readers import batch_reader, commit, numbers_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sparktxn.maintenance.taskrunning import RunTasks
+
 pytestmark = pytest.mark.spark
 
 ORDERS = list(range(24))
@@ -57,7 +59,7 @@ class Connected:
 
 
 @pytest.fixture(params=["with a context", "as with Connect"])
-def executors(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[maintenance.RunTasks]:
+def executors(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[RunTasks[Any, Any]]:
     if request.param == "with a context":
         yield run_on(spark)
         return
@@ -65,7 +67,7 @@ def executors(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[m
         yield run_on(Connected(spark))  # type: ignore[arg-type]
 
 
-def test_each_task_is_a_task_of_spark_and_results_keep_the_order(executors: maintenance.RunTasks) -> None:
+def test_each_task_is_a_task_of_spark_and_results_keep_the_order(executors: RunTasks[Any, Any]) -> None:
     def work(task: str) -> tuple[int, int, str]:
         from pyspark import TaskContext
 
@@ -85,7 +87,7 @@ def test_only_a_session_has_executors() -> None:
         run_on("local[2]")  # type: ignore[arg-type]
 
 
-def test_errors_that_a_job_handles_keep_their_types(executors: maintenance.RunTasks) -> None:
+def test_errors_that_a_job_handles_keep_their_types(executors: RunTasks[Any, Any]) -> None:
     def expired(task: int) -> None:
         raise ViewExpired(f"the view of task {task} has expired")
 

@@ -10,7 +10,7 @@ Below the horizon, log entries may be gone (PROTOCOL.md, "Horizon markers"): its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
@@ -20,6 +20,7 @@ from sparktxn.log.follow.heads import newest_head
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock
+from sparktxn.values.fieldtypes import Result
 
 __all__ = [
     "Passed",
@@ -35,8 +36,6 @@ __all__ = [
     "usable_heads",
     "write_horizon",
 ]
-
-Result = TypeVar("Result")
 
 
 class Premise(NamedTuple):

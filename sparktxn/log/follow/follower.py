@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Final
 
 from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
 from sparktxn.format.checkpoint import CheckpointHead
@@ -22,10 +22,10 @@ from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, time_left_s
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["Follower"]
 
-Result = TypeVar("Result")
 
 _READ_NOTES: Final = 256
 """Of so many refreshes that found entries it is known when they were. Older entries count as read at the first."""

@@ -19,6 +19,7 @@ from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
 from sparktxn.state.halfmessages import due_slot
 from sparktxn.state.internal import partition_at, refuse_change, topic_named, topic_names
+from sparktxn.values.fieldtypes import Result
 from sparktxn.values.structs import (
     CommittedOffset,
     EmptyGroup,
@@ -43,7 +44,6 @@ from sparktxn.values.structs import (
 __all__ = ["Known", "KnownState", "topics_of", "unknown_topic"]
 
 Record = TypeVar("Record")
-Result = TypeVar("Result")
 
 
 class KnownState:

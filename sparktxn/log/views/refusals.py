@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from sparktxn.errors import KafkaException, StoreError
 from sparktxn.process.clock import Clock
+from sparktxn.values.fieldtypes import Result
 
 __all__ = ["Refusals", "reading_once"]
 
-Result = TypeVar("Result")
 
 _AT_ONCE: Final = 100
 """So many refusals that stand may each have read the log."""

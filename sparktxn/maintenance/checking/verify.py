@@ -13,10 +13,10 @@ It may run alongside every other process. A vacuum that runs at the same time ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -48,15 +48,15 @@ from sparktxn.maintenance.checking.segmentcheck import (
 from sparktxn.maintenance.checking.tablecheck import TableReplay, table_problems
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
 from sparktxn.maintenance.keptobjects import Head, Marks, find_checksums, heads_in, mark
-from sparktxn.maintenance.overtaken import check_not_overtaken, in_attempts
-from sparktxn.maintenance.taskrunning import all_results, waves
+from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.taskrunning import RunTasks, all_results, waves
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.counted import counted
-from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.fieldtypes import Result, TopicIdPartition
 from sparktxn.values.structs import (
     HalfState,
     ManifestRef,
@@ -76,9 +76,7 @@ _COUNTS_ALL: Final = (
 )
 _FOR_KAFKAS_TOOLS: Final = f"only Kafka's tools read it: {RESTORE} if you use them"
 
-Result = TypeVar("Result")
-CheckTask = Callable[[SegmentsToCheck], CheckedSegments]
-RunTasks = Callable[[CheckTask, Sequence[SegmentsToCheck]], Iterable[CheckedSegments]]
+_Run = RunTasks[SegmentsToCheck, CheckedSegments]
 
 
 class VerifyReport(Struct, frozen=True, kw_only=True):
@@ -110,7 +108,7 @@ def verify(
     topics: Sequence[str] | None = None,
     *,
     read_records: bool = True,
-    run: RunTasks | None = None,
+    run: _Run | None = None,
     timeout_s: float | None = None,
 ) -> VerifyReport:
     """Read a store, and return what is not as it must be.
@@ -134,10 +132,11 @@ def verify(
     wanted = None
     if names_ is not None:
         wanted = {topic.topic_id for topic in store.log.view(names_).topics.values()}
-    report = in_attempts(lambda: _Verification(store, wanted, read_records=read_records).report(run))
-    if report is None:
-        raise StoreUnavailable("vacuums have passed this verification each time: call again while none runs")
-    return report
+    try:
+        return in_attempts(lambda: _Verification(store, wanted, read_records=read_records).report(run))
+    except Overtaken:
+        reason = "vacuums have passed this verification each time: call again while none runs"
+        raise StoreUnavailable(reason) from None
 
 
 class _Found(Struct):
@@ -164,7 +163,7 @@ class _Verification:
         self._unreadable: list[CheckpointHead] = []
         self._differs: dict[str, str] = {}
 
-    def report(self, run: RunTasks | None) -> VerifyReport:
+    def report(self, run: _Run | None) -> VerifyReport:
         """Verify, and report.
 
         Raises:
@@ -202,7 +201,7 @@ class _Verification:
             problems=tuple(self._found.problems),
         )
 
-    def _checked(self, tasks: Sequence[SegmentsToCheck], run: RunTasks | None) -> list[CheckedSegments]:
+    def _checked(self, tasks: Sequence[SegmentsToCheck], run: _Run | None) -> list[CheckedSegments]:
         if run is None:
             return [check_segments(self._objects, task) for task in tasks]
         check = partial(_check, self._store.options)

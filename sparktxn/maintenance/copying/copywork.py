@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
@@ -13,17 +13,16 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, copy_objects, run_copy_task
-from sparktxn.maintenance.taskrunning import TASKS_PER_RUN
+from sparktxn.maintenance.taskrunning import TASKS_PER_RUN, RunTasks
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import in_callers_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
-__all__ = ["RunTasks", "Work"]
+__all__ = ["Run", "Work"]
 
-RunTasks = Callable[[Callable[[CopyTask], CopiedObjects], Sequence[CopyTask]], Iterable[CopiedObjects]]
-"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
+Run = RunTasks[CopyTask, CopiedObjects]
 
 _TASKS_AHEAD: Final = 2
 _OBJECTS_PER_RUN_TASK: Final = 1_000
@@ -33,7 +32,7 @@ _OBJECTS_PER_TASK: Final = 8
 class Work:
     """Does tasks: in other processes, by threads here, or one after the other."""
 
-    def __init__(self, store: Store, target_options: StoreOptions, threads: int, run: RunTasks | None) -> None:
+    def __init__(self, store: Store, target_options: StoreOptions, threads: int, run: Run | None) -> None:
         self._clock = store.log.clock
         self._source_options = store.options
         self._target_options = target_options

@@ -25,7 +25,7 @@ from sparktxn.log.follow.newestcopy import newest_copy
 from sparktxn.log.log import Log
 from sparktxn.maintenance.copying.copyplan import CopyPlan, plan_copy
 from sparktxn.maintenance.copying.copytarget import FOLDERS, CopyReport, CopyTarget, OnBytes, OnProgress, check_apart
-from sparktxn.maintenance.copying.copywork import RunTasks, Work
+from sparktxn.maintenance.copying.copywork import Run, Work
 from sparktxn.maintenance.copyobjects import ObjectToCopy
 from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.objectstore.contract import ObjectStore
@@ -46,7 +46,7 @@ def copy_store(
     target_options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     threads: int = 8,
-    run: RunTasks | None = None,
+    run: Run | None = None,
     on_progress: OnProgress | None = None,
     on_bytes: OnBytes | None = None,
     timeout_s: float | None = None,
@@ -108,12 +108,11 @@ class Copying:
             ConfigurationError, DamagedObject, StoreUnavailable: see `copy_store`.
         """
         work = self._foreseen if dry_run else self._round
-        report = in_attempts(lambda: self._attempt(work))
-        if report is not None:
-            return report
-        raise StoreUnavailable(
-            f"vacuums of {self._source.uri!r}, or other copies to {self._target.objects.uri!r}, came first: call again"
-        )
+        try:
+            return in_attempts(lambda: self._attempt(work))
+        except Overtaken:
+            others = f"vacuums of {self._source.uri!r}, or other copies to {self._target.objects.uri!r}"
+            raise StoreUnavailable(f"{others}, came first: call again") from None
 
     def _attempt(self, work: Callable[[], CopyReport]) -> CopyReport:
         report = attempt(self._source, lambda: Premise(self._horizon), work)

@@ -14,7 +14,7 @@ from sparktxn.log.keep.fileparts import committed_from
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState
 from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.maintenance.retryonview import ATTEMPTS
+from sparktxn.maintenance.overtaken import in_attempts
 from sparktxn.maintenance.tableobjects import check_tables
 from sparktxn.process.clock import in_time
 from sparktxn.scan.commitorder import committed_between
@@ -67,12 +67,8 @@ def list_tables(
     """
     log = arguments.instance("store", store, Store).log
     wanted = None if topics is None else arguments.identifiers("topics", topics)
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return _listed(log, wanted)
-        except (CommandRefused, ViewExpired):  # a topic was deleted meanwhile, or a vacuum has passed the view
-            continue
-    return _listed(log, wanted)
+    # CommandRefused: a topic was deleted meanwhile.
+    return in_attempts(lambda: _listed(log, wanted), (CommandRefused, ViewExpired))
 
 
 def has_tables(state: KnownState) -> bool:

@@ -10,7 +10,7 @@ It may die between any two steps. Files that no entry names are left, and a vacu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,19 +24,19 @@ from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
 from sparktxn.log.write.storeclock import store_now_ms
+from sparktxn.maintenance.overtaken import on_a_view
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_newest, run_compact_task
 from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
 from sparktxn.maintenance.rewriting.rewritecommand import (
     carried_out,
     foreseen,
-    in_attempts,
     put_into_effect,
     replacement,
+    until_nothing_is_lost,
     until_time_is_up,
 )
-from sparktxn.maintenance.taskrunning import in_other_processes
+from sparktxn.maintenance.taskrunning import RunTasks, in_other_processes
 from sparktxn.process.clock import in_time, is_time_up
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -51,7 +51,7 @@ __all__ = [
     "run_compact_task",
 ]
 
-RunTasks = Callable[[Callable[[CompactTask], CompactedFiles], Sequence[CompactTask]], Iterable[CompactedFiles]]
+_Run = RunTasks[CompactTask, CompactedFiles]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 _SEGMENTS_PER_RUN: Final = 100_000
@@ -86,7 +86,7 @@ def compact(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
-    run: RunTasks | None = None,
+    run: _Run | None = None,
     timeout_s: float | None = None,
 ) -> CompactReport:
     """Compact the topics whose ``cleanup.policy`` has ``compact``, as their settings say; see COMPACT_SETTINGS.
@@ -122,11 +122,11 @@ def compact(
         results = _done(log, _planned(log, parsed), run, store.options)
         return carried_out(results, partial(_applied, log), report)
 
-    return in_attempts(report, once)
+    return until_nothing_is_lost(report, once)
 
 
 def _done(
-    log: Log, tasks: Sequence[CompactTask], run: RunTasks | None, options: Mapping[str, Any]
+    log: Log, tasks: Sequence[CompactTask], run: _Run | None, options: Mapping[str, Any]
 ) -> Iterator[CompactedFiles | None]:
     """Do tasks, here or by `run`; None is yielded for one that is not begun.
 

@@ -21,19 +21,19 @@ from sparktxn.errors import ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
+from sparktxn.maintenance.overtaken import on_a_view
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.maintenance.rewriting.rewritecommand import (
     carried_out,
     foreseen,
-    in_attempts,
     put_into_effect,
     replacement,
+    until_nothing_is_lost,
     until_time_is_up,
 )
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.maintenance.taskrunning import in_other_processes
+from sparktxn.maintenance.taskrunning import RunTasks, in_other_processes
 from sparktxn.process.background import Background
 from sparktxn.process.clock import in_time, is_time_up
 from sparktxn.scan.tablefiles import keep_manifest
@@ -51,7 +51,7 @@ __all__ = [
     "run_rewrite_task",
 ]
 
-RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTask]], Iterable[RewrittenFiles]]
+_Run = RunTasks[RewriteTask, RewrittenFiles]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 _Results = Iterator[tuple[RewrittenFiles | None, bool]]
@@ -89,7 +89,7 @@ def rewrite(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
-    run: RunTasks | None = None,
+    run: _Run | None = None,
     on_bytes: Callable[[int], object] | None = None,
     timeout_s: float | None = None,
 ) -> RewriteReport:
@@ -128,7 +128,7 @@ def rewrite(
     here = partial(_one_by_one, log, background, on_bytes=on_bytes)
     work = here if run is None else partial(_elsewhere, run, store.options)
     try:
-        return in_attempts(RewriteReport(dry_run=False), lambda report: _round(log, parsed, report, work))
+        return until_nothing_is_lost(RewriteReport(dry_run=False), lambda report: _round(log, parsed, report, work))
     finally:
         background.close(0)
 
@@ -205,7 +205,7 @@ def _one_by_one(
         segments %= segments_per_entry
 
 
-def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:
+def _elsewhere(run: _Run, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:
     """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
     for some in in_other_processes(run, partial(run_rewrite_task, options=options), tasks, RewrittenFiles):
         for number, done in enumerate(some, 1):

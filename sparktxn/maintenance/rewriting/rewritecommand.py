@@ -13,22 +13,20 @@ from sparktxn.format.commands import Rewrite
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.log.log import Log
+from sparktxn.maintenance.overtaken import in_attempts
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.retryonview import ATTEMPTS
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.rewritefiles import NewFiles
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import is_time_up
-from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.fieldtypes import Result, TopicIdPartition
 from sparktxn.values.structs import Compaction, ManifestRef, SegmentRef
 
-__all__ = ["carried_out", "foreseen", "in_attempts", "put_into_effect", "replacement", "until_time_is_up"]
+__all__ = ["carried_out", "foreseen", "put_into_effect", "replacement", "until_nothing_is_lost", "until_time_is_up"]
 
 Report = TypeVar("Report", bound=Any)
 """A `RewriteReport` or a `CompactReport`."""
-
-Result = TypeVar("Result")
 
 
 def replacement(
@@ -128,16 +126,20 @@ def put_into_effect(
     )
 
 
-def in_attempts(report: Report, work: Callable[[Report], Report]) -> Report:
+def until_nothing_is_lost(report: Report, work: Callable[[Report], Report]) -> Report:
     """Let `work` plan and do what there is, up to three times while others come first; return the report of all.
 
     What is left of a plan whose view a vacuum passes is lost too: it is planned again.
     """
-    for _ in range(ATTEMPTS):
-        report = work(replace(report, lost=(), unresolved=0))
-        if not report.lost or report.unresolved:
-            break
-    return report
+    done = report
+
+    def once() -> Report:
+        nonlocal done
+        done = work(replace(done, lost=(), unresolved=0))
+        return done
+
+    in_attempts(once, again=lambda found: found.lost and not found.unresolved)
+    return done
 
 
 def carried_out(results: Iterable[Result | None], put: Callable[[Result, Report], Report], report: Report) -> Report:

@@ -20,8 +20,8 @@ from sparktxn.format.commands import DeleteRecords
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.log.write.storeclock import store_now_ms
+from sparktxn.maintenance.overtaken import on_a_view
 from sparktxn.maintenance.proposals import LostRace, Proposals
-from sparktxn.maintenance.retryonview import on_a_view
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import in_time
 from sparktxn.scan.plan import segments_between

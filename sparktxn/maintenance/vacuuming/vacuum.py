@@ -146,11 +146,11 @@ def vacuum(
     dry_run = arguments.boolean("dry_run", dry_run)
     if arguments.boolean("now", now) and not dry_run:
         _checkpoint_twice(log)
-    report = in_attempts(lambda: _Round(log, parsed, dry_run=dry_run).run())
-    if report is not None:
-        return report
-    state = log.store_state()
-    return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
+    try:
+        return in_attempts(lambda: _Round(log, parsed, dry_run=dry_run).run())
+    except Overtaken:
+        state = log.store_state()
+        return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
 
 
 def still_complete(log: Log, settings: Mapping[str, Any]) -> VacuumReport | None:
