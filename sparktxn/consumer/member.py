@@ -122,7 +122,7 @@ class Membership:
         self._pulse: Pulse | None = None
         self.status = Status.OUT
         self.generation_id = 0
-        self.life = Life(log, settings, log.ids.token())
+        self.life = self._new_life()
         self._held = hold()
 
     def let_go(self) -> None:
@@ -152,9 +152,21 @@ class Membership:
         """Begin another life, under another member id: nothing of the earlier one can be taken for it."""
         self._end()
         polled_s = self.life.polled_s
-        self.life = Life(self._log, self._settings, self._log.ids.token())
+        self.life = self._new_life()
         self.life.polled_s = polled_s
         self.generation_id = 0
+
+    def _new_life(self) -> Life:
+        settings = self._settings
+        return Life(
+            self._log,
+            settings.group_id,
+            self._log.ids.token(),
+            is_static=settings.group_instance_id is not None,
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            max_poll_interval_ms=settings.max_poll_interval_ms,
+        )
 
     def _end(self) -> None:
         self.life.left = True

@@ -17,7 +17,6 @@ from sparktxn.consumer.lease import Lease, Reference, watcher_place
 from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import LeaveGroup
-from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.process.events import log_event
@@ -52,8 +51,8 @@ class Life:
     seen without it, `too_idle` once it has left because its user did not poll. `wakes` is set with these two: the next
     poll must see to them before it hands out a record.
 
-    `is_remote` says that the member is elsewhere, and `polled_s` when it was heard last. Its silence is not this
-    process's: no sign is shown for it then, and it expires as the members of other processes do.
+    A member without a `max_poll_interval_ms` `is_remote`: it is elsewhere, and `polled_s` says when it was heard last.
+    Its silence is not this process's: no sign is shown for it then, and it expires as members of other processes do.
     """
 
     __slots__ = (
@@ -79,15 +78,25 @@ class Life:
         "wakes",
     )
 
-    def __init__(self, log: Log, settings: ConsumerSettings, member_id: str, *, is_remote: bool = False) -> None:
-        self.is_remote = is_remote
-        self.group_id = settings.group_id
+    def __init__(
+        self,
+        log: Log,
+        group_id: str,
+        member_id: str,
+        *,
+        is_static: bool,
+        session_timeout_ms: int,
+        heartbeat_interval_ms: int,
+        max_poll_interval_ms: int | None = None,
+    ) -> None:
+        self.is_remote = max_poll_interval_ms is None
+        self.group_id = group_id
         self.member_id = member_id
         self.request_id = log.ids.token()
-        self.is_static = settings.group_instance_id is not None
-        self.session_s = settings.session_timeout_ms / 1000
-        self.interval_s = min(settings.heartbeat_interval_ms / 1000, self.session_s / _SESSION_PARTS)
-        self.poll_interval_s = settings.max_poll_interval_ms / 1000
+        self.is_static = is_static
+        self.session_s = session_timeout_ms / 1000
+        self.interval_s = min(heartbeat_interval_ms / 1000, self.session_s / _SESSION_PARTS)
+        self.poll_interval_s = (max_poll_interval_ms or 0) / 1000
         self.good_s = self.polled_s = log.clock.monotonic_s()
         self.renew_at_s = self.good_s + self.interval_s
         self.topics: tuple[str, ...] = ()

@@ -23,9 +23,9 @@ from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Outbox", "buffers_of"]
+__all__ = ["MEMORY_BYTES_MAX", "Outbox", "buffers_of"]
 
-_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
+MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
 
 
@@ -186,7 +186,7 @@ def buffers_of(
             return segment.record_count
         return segment.report_count if settings.publish_on_flush else 0
 
-    bytes_max = min(settings.queue_bytes_max, _MEMORY_BYTES_MAX)
+    bytes_max = min(settings.queue_bytes_max, MEMORY_BYTES_MAX)
     limits = Limits(settings.queue_messages_max, settings.batch_messages_max, bytes_max)
     return Buffers(Uploads.of(log), limits, on_waiting=on_waiting, served=served, waiting_in=waiting_in)
 

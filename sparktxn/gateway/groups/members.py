@@ -10,7 +10,6 @@ import threading
 from typing import Final
 
 from sparktxn.consumer.pulse import Life, pulse_of
-from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
@@ -19,6 +18,8 @@ __all__ = ["Member", "Members"]
 
 _SILENT_SESSIONS: Final = 3
 """After so many sessions without a sign the member is served elsewhere, or nowhere."""
+_SIGN_EVERY_MS: Final = 15_000
+"""How often a member shows that it lives; at most a third of its session, as for consumers of this package."""
 _SWEPT_EVERY_S: Final = 10.0
 _PENDING_S: Final = 300.0
 _PENDING_MAX: Final = 100_000
@@ -109,7 +110,14 @@ class Members:
         """Keep alive a member of the log's from now on, as long as it is heard."""
         member = self.heard(state.group_id, state.member_id)
         if member is None or member.life.session_s != state.session_timeout_ms / 1000:
-            life = Life(self._log, _settings(self._log, state), state.member_id, is_remote=True)
+            life = Life(
+                self._log,
+                state.group_id,
+                state.member_id,
+                is_static=bool(state.instance_id),
+                session_timeout_ms=state.session_timeout_ms,
+                heartbeat_interval_ms=_SIGN_EVERY_MS,
+            )
             life.topics, life.joined = state.topics, True
             member = Member(life)
             with self._lock:
@@ -152,14 +160,3 @@ class Members:
             ]
         for key in silent:
             self.forget(*key)
-
-
-def _settings(log: Log, state: MemberState) -> ConsumerSettings:
-    return ConsumerSettings.parse(
-        {
-            "bootstrap.servers": log.objects.uri,
-            "group.id": state.group_id,
-            "group.instance.id": state.instance_id,
-            "session.timeout.ms": state.session_timeout_ms,
-        }
-    )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.gateway.transactions.clientsequences import ClientSequences
 from sparktxn.gateway.transactions.transactionmemory import TransactionShare
-from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import Log
 from sparktxn.producer.currenttransaction import CurrentTransaction
-from sparktxn.producer.outbox import Outbox, buffers_of
+from sparktxn.producer.outbox import MEMORY_BYTES_MAX, Outbox
 from sparktxn.producer.reports import Reports
-from sparktxn.stage.buffers import Buffers, TopicBuffer
+from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
+from sparktxn.stage.pendingsegment import PendingSegment, Uploads
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["HeldTransaction"]
+
+_LIMITS: Final = Limits(records_max=100_000, batch_records_max=10_000, bytes_max=MEMORY_BYTES_MAX)
+"""As much may wait as in a producer of this package with its defaults; the gateway bounds the sum of all."""
 
 
 class HeldTransaction:
@@ -25,7 +29,7 @@ class HeldTransaction:
     def __init__(
         self,
         log: Log,
-        settings: ProducerSettings,
+        transactional_id: str,
         identity: ProducerIdAndEpoch,
         number: int,
         timeout_ms: int,
@@ -33,7 +37,6 @@ class HeldTransaction:
         *,
         is_new: bool,
     ) -> None:
-        assert settings.transactional_id is not None
         self.lock = threading.Lock()
         self.identity = identity
         self.is_open = False
@@ -44,11 +47,13 @@ class HeldTransaction:
         self.groups: set[str] = set()
         self.memory = memory
         self.topics: dict[int, TopicBuffer] = {}
-        self.buffers: Buffers = buffers_of(log, settings, on_waiting=_nothing, served=_none)
+        self.buffers: Buffers = Buffers(
+            Uploads.of(log), _LIMITS, on_waiting=lambda: None, served=lambda: 0, waiting_in=_waiting_in
+        )
         self.outbox = Outbox(log, self.buffers, Reports())
         self.outbox.take_identity(identity)
         self.open = CurrentTransaction(
-            log, self.outbox, settings.transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
+            log, self.outbox, transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
         )
         self.open.number = number
 
@@ -97,9 +102,6 @@ class HeldTransaction:
         self.memory.close()
 
 
-def _nothing() -> None:
-    return None
-
-
-def _none() -> int:
-    return 0
+def _waiting_in(segment: PendingSegment) -> int:
+    """Return how many records of a segment wait: none once they are durable."""
+    return segment.record_count if segment.staged is None or segment.staged.data else 0

@@ -29,7 +29,6 @@ from sparktxn.gateway.transactions.heldtransaction import HeldTransaction
 from sparktxn.gateway.transactions.transactionmemory import TransactionMemory
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
-from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import Log
 from sparktxn.process.clock import acquired_in_time
 from sparktxn.stage.buffers import TopicBuffer
@@ -485,10 +484,8 @@ class HeldTransactions:
     def _made(
         self, transactional_id: str, identity: ProducerIdAndEpoch, number: int, timeout_ms: int, *, is_new: bool
     ) -> HeldTransaction:
-        settings = ProducerSettings.parse(
-            {"bootstrap.servers": self._log.objects.uri, "transactional.id": transactional_id}
-        )
-        return HeldTransaction(self._log, settings, identity, number, timeout_ms, self._memory.share(), is_new=is_new)
+        share = self._memory.share()
+        return HeldTransaction(self._log, transactional_id, identity, number, timeout_ms, share, is_new=is_new)
 
     def _hold(
         self, transactional_id: str, held: HeldTransaction, *, replaces: HeldTransaction | None = None
