@@ -278,7 +278,6 @@ MIRRORS = {
     "DeserializingConsumer": "confluent-kafka's, in compat and of our own",
     "IllegalStateException": "confluent-kafka's and RocketMQ's",
     "Message": "confluent-kafka's, and those of RocketMQ's clients 4 and 5",
-    "MessageQueue": "those of RocketMQ's clients 4 and 5",
     "Producer": "confluent-kafka's, in compat and of our own, and that of RocketMQ's client 5",
     "ProducerState": "kafka.admin.ProducerState, and Kafka's ProducerStateEntry in the state",
     "SerializingProducer": "confluent-kafka's, in compat and of our own",

@@ -25,6 +25,7 @@ __all__ = [
     "TAGS_PROPERTY",
     "UNIQUE_KEY_PROPERTY",
     "MessageRecord",
+    "given_keys",
     "given_properties",
     "immunity_ms_of",
     "record_table",
@@ -93,6 +94,18 @@ def given_properties(value: object) -> dict[str, str]:
     """
     given = arguments.mapping("properties", value)
     return {_checked_name(name): arguments.text(f"properties[{name!r}]", text) for name, text in given.items()}
+
+
+def given_keys(value: object) -> tuple[str, ...]:
+    """Return the keys that a program has given a message: a text is one of them, or several parted by spaces.
+
+    Raises:
+        TypeError: `value` is neither text nor some texts.
+    """
+    if isinstance(value, str):
+        return (arguments.text("keys", value),) if value else ()
+    items = arguments.items("keys", value, str)
+    return tuple(arguments.text(f"keys[{place}]", key) for place, key in enumerate(items))
 
 
 def _checked_name(name: str) -> str:

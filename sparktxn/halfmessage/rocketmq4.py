@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -10,14 +9,12 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
-from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
-from sparktxn.halfmessage.records import MessageRecord, given_properties, immunity_ms_of
+from sparktxn.halfmessage.halfproducer import HalfProducer, MessageQueue, clock_of, filled
+from sparktxn.halfmessage.records import MessageRecord, given_keys, given_properties, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.process.clock import Clock, SystemClock, callers_own_time, in_time
-from sparktxn.process.dropped import give_back_later
+from sparktxn.process.clock import callers_own_time, in_time
 from sparktxn.process.events import log_event
-from sparktxn.process.fork import NoCopies
 from sparktxn.values import arguments
 from sparktxn.values.arguments import Checked
 from sparktxn.values.counted import counted
@@ -51,13 +48,6 @@ class SendStatus(Enum):
     SEND_OK = "SEND_OK"
 
 
-class MessageQueue(NamedTuple):
-    """Where a message goes: RocketMQ's queue is a partition."""
-
-    topic: str
-    queue_id: int
-
-
 class SendResult(NamedTuple):
     """What a send of an ordinary message has given it."""
 
@@ -77,15 +67,6 @@ class TransactionSendResult(NamedTuple):
     local_transaction_state: LocalTransactionState
 
 
-def _keys(value: object) -> str:
-    """Return keys as RocketMQ keeps them: one text, keys parted by spaces."""
-    if isinstance(value, str):
-        return arguments.text("keys", value)
-    return " ".join(
-        arguments.text(f"keys[{place}]", key) for place, key in enumerate(arguments.items("keys", value, str))
-    )
-
-
 class Message(Checked):
     """A message: `keys` is text, keys parted by spaces. It may be changed until it is sent.
 
@@ -98,7 +79,7 @@ class Message(Checked):
         "topic": partial(arguments.text, "topic"),
         "body": partial(arguments.bytes_like, "body"),
         "tags": partial(arguments.text, "tags"),
-        "keys": _keys,
+        "keys": lambda value: " ".join(given_keys(value)),
         "properties": given_properties,
         "delay_time_level": partial(arguments.integer, "delay_time_level", minimum=0),
     }
@@ -151,23 +132,15 @@ class MessageExt(Message):
 
 def _shown(record: MessageRecord, transaction_id: str, check_times: int) -> MessageExt:
     """Return a message as the listener gets it: one that is sent, or one that was read back."""
-    made = MessageExt.__new__(MessageExt)
-    # Not checked: this producer has done so, or another program has written what this one could not.
-    for name, value in (
-        ("topic", record.topic),
-        ("body", record.body),
-        ("tags", record.tags),
-        ("keys", " ".join(record.keys)),
-        ("properties", dict(record.properties)),
-        ("delay_time_level", 0),
-        ("message_id", record.message_id),
-        ("transaction_id", transaction_id),
-        ("born_timestamp", record.born_ms),
-        ("check_times", check_times),
-        ("messages", (made,)),
-    ):
-        object.__setattr__(made, name, value)
-    return made
+    return filled(
+        MessageExt.__new__(MessageExt),
+        record,
+        tags=record.tags,
+        keys=" ".join(record.keys),
+        delay_time_level=0,
+        transaction_id=transaction_id,
+        check_times=check_times,
+    )
 
 
 class TransactionListener(ABC):
@@ -182,12 +155,7 @@ class TransactionListener(ABC):
         """Return what has become of a local transaction, perhaps of another process; called on the checks' thread."""
 
 
-def _clock_of(producer: TransactionMQProducer) -> Clock:
-    engine = producer._engine
-    return engine.log.clock if engine is not None else SystemClock()
-
-
-class TransactionMQProducer(NoCopies):
+class TransactionMQProducer(HalfProducer):
     """Sends half messages, and is asked for their outcomes: those of its whole producer group, from `start()` on.
 
     Any number of threads may send at a time.
@@ -201,6 +169,7 @@ class TransactionMQProducer(NoCopies):
     """
 
     def __init__(self, group: str, store: str | Mapping[str, Any]) -> None:
+        super().__init__()
         self._group = arguments.identifier("group", group)
         given: dict[str, Any]
         if isinstance(store, str):
@@ -209,9 +178,6 @@ class TransactionMQProducer(NoCopies):
             given = arguments.mapping("store", store)
         self._settings = HalfMessageSettings.parse(given)
         self._listener: TransactionListener | None = None
-        self._engine: HalfEngine | None = None
-        self._checks: Checks | None = None
-        self._dropped: Any = None
 
     def set_transaction_listener(self, listener: TransactionListener) -> None:
         """Set what runs and checks local transactions."""
@@ -225,36 +191,19 @@ class TransactionMQProducer(NoCopies):
             StoreNotFound, StoreUnavailable: the store cannot be opened.
             KafkaException: ``_CRIT_SYS_RESOURCE``: no thread can be started.
         """
-        if self._engine is not None:
+        if self._engine is None:
+            self._open(self._settings, sends_ends=not self._settings.end_waits, checks=True)
+        else:
             self._engine.check_process()
-            return
-        engine = HalfEngine(self._settings)
-        reference = weakref.ref(self)
-        checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
-        try:
-            if not self._settings.end_waits:
-                engine.ends.start()
-            checks.start()
-        except KafkaException:
-            engine.close()
-            raise
-        self._engine, self._checks = engine, checks
-        self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
-        self._dropped.atexit = False
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def shutdown(self, timeout: float = -1) -> None:
         """Stop the checks, store the outcomes that were sent, and give the store back; again it changes nothing.
 
         What takes longer than the time-out, or half a minute, is given up, and reported in the log. A half message that
         is not settled stays pending: another process of the group is asked for it.
         """
-        engine, checks = self._engine, self._checks
-        self._engine = self._checks = None
-        if engine is None or checks is None or not self._dropped.detach():
-            return
-        checks.close()
-        engine.close()
+        self._close()
 
     def send(self, message: Message, timeout: float = -1) -> SendResult:
         """Store an ordinary message: it is visible when this returns.
@@ -319,11 +268,20 @@ class TransactionMQProducer(NoCopies):
     def __repr__(self) -> str:
         return f"TransactionMQProducer(group={self._group!r})"
 
-    def _started(self) -> HalfEngine:
-        if self._engine is None:
-            raise _state_error(f"the producer of group {self._group!r} is not started: call start()")
-        self._engine.check_process()
-        return self._engine
+    def _not_started(self) -> KafkaException:
+        return _state_error(f"the producer of group {self._group!r} is not started: call start()")
+
+    def _groups(self) -> Sequence[str]:
+        return () if self._listener is None else (self._group,)
+
+    def _shown(self, record: MessageRecord, half: HalfState) -> MessageExt:
+        return _shown(record, half.transaction_id, half.checks + 1)
+
+    def _resolved(self, message: MessageExt) -> bool | None:
+        state = None if self._listener is None else self._listener.check_local_transaction(message)
+        if state is LocalTransactionState.COMMIT_MESSAGE:
+            return True
+        return False if state is LocalTransactionState.ROLLBACK_MESSAGE else None
 
     def _record(self, message: object, engine: HalfEngine) -> MessageRecord:
         given = arguments.instance("message", message, Message)
@@ -369,30 +327,3 @@ def _executed(listener: TransactionListener, message: MessageExt, arg: Any) -> L
         log_event("half_local_transaction_failed", message=message, exc_info=True)
         return LocalTransactionState.UNKNOWN
     return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOWN
-
-
-def _groups_of(reference: weakref.ref[TransactionMQProducer]) -> Sequence[str]:
-    """Return the groups to ask for: none while no listener could be asked."""
-    producer = reference()
-    return () if producer is None or producer._listener is None else (producer._group,)
-
-
-def _ask(
-    reference: weakref.ref[TransactionMQProducer], half: HalfState, records: Sequence[MessageRecord]
-) -> bool | None:
-    producer = reference()
-    listener = producer._listener if producer is not None else None
-    if listener is None:
-        return None
-    messages = tuple(_shown(record, half.transaction_id, half.checks + 1) for record in records)
-    first = messages[0]
-    first.messages = messages
-    state = listener.check_local_transaction(first)
-    if state is LocalTransactionState.COMMIT_MESSAGE:
-        return True
-    return False if state is LocalTransactionState.ROLLBACK_MESSAGE else None
-
-
-def _give_back(stop: Any, engine: HalfEngine) -> None:
-    stop()
-    engine.give_back()

@@ -8,7 +8,6 @@ message is of that topic. Beyond RocketMQ a transaction may have several message
 from __future__ import annotations
 
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,7 +16,6 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.clienterrors import (
     BadRequestException,
     ClientException,
@@ -33,12 +31,12 @@ from sparktxn.halfmessage.clienterrors import (
     as_client_errors,
 )
 from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
-from sparktxn.halfmessage.records import MessageRecord, given_properties, immunity_ms_of
+from sparktxn.halfmessage.halfproducer import HalfProducer, MessageQueue, clock_of, filled
+from sparktxn.halfmessage.records import MessageRecord, given_keys, given_properties, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.process.background import Background
-from sparktxn.process.clock import Clock, SystemClock, in_time, time_left_s
-from sparktxn.process.dropped import give_back_later
+from sparktxn.process.clock import in_time, time_left_s
 from sparktxn.process.fork import NoCopies
 from sparktxn.values import arguments
 from sparktxn.values.arguments import Checked
@@ -141,13 +139,6 @@ class ClientConfiguration:
         return f"ClientConfiguration(endpoints={self.settings.uri!r})"
 
 
-class MessageQueue(NamedTuple):
-    """Where a message goes: RocketMQ's queue is a partition."""
-
-    topic: str
-    queue_id: int
-
-
 class SendReceipt(NamedTuple):
     """What a send has given. `transaction_id` is empty outside transactions, and `offset` is -1 until the commit."""
 
@@ -156,12 +147,6 @@ class SendReceipt(NamedTuple):
     message_queue: MessageQueue
     offset: int = -1
     recall_handle: str | None = None
-
-
-def _keys(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (arguments.text("keys", value),) if value else ()
-    return tuple(arguments.text("keys", key) for key in arguments.items("keys", value, str))
 
 
 def _whole_number(name: str, value: object) -> int | None:
@@ -184,7 +169,7 @@ class Message(Checked):
         "topic": partial(arguments.text, "topic"),
         "body": partial(arguments.bytes_like, "body"),
         "tag": partial(arguments.text, "tag"),
-        "keys": _keys,
+        "keys": given_keys,
         "properties": given_properties,
         "message_group": partial(arguments.text_or_none, "message_group"),
         "lite_topic": partial(arguments.text_or_none, "lite_topic"),
@@ -219,18 +204,6 @@ class Message(Checked):
 
     def __repr__(self) -> str:
         return f"Message(topic={self.topic!r}, message_id={self.message_id!r}, {counted(len(self.body), 'byte')})"
-
-
-def _shown(record: MessageRecord, half: HalfState) -> Message:
-    """Return a message that was read back, as a check shows it."""
-    made = Message()
-    made.topic, made.body, made.tag, made.keys = record.topic, record.body, record.tags, record.keys
-    # Not checked: another program may have written properties that this one could not.
-    object.__setattr__(made, "properties", dict(record.properties))
-    made.message_id, made.born_timestamp = record.message_id, record.born_ms
-    made.transaction_id, made.delivery_attempt = half.transaction_id, half.checks + 1
-    made.messages = (made,)
-    return made
 
 
 class TransactionChecker(ABC):
@@ -328,12 +301,7 @@ class Transaction(NoCopies):
         return SendReceipt(record.message_id, first.message_id, queue)
 
 
-def _clock_of(producer: Producer) -> Clock:
-    engine = producer._engine
-    return engine.log.clock if engine is not None else SystemClock()
-
-
-class Producer(NoCopies):
+class Producer(HalfProducer):
     """Sends messages, in transactions or alone, and has its checker asked for transactions of its topics.
 
     Args:
@@ -357,6 +325,7 @@ class Producer(NoCopies):
         *,
         strict_rocketmq: bool = False,
     ) -> None:
+        super().__init__()
         self._configuration = arguments.instance("client_configuration", client_configuration, ClientConfiguration)
         self._topics = dict.fromkeys(arguments.identifiers("topics", () if topics is None else topics))
         self._checker = checker
@@ -364,10 +333,7 @@ class Producer(NoCopies):
             arguments.instance("checker", checker, TransactionChecker)
         arguments.boolean("tls_enable", tls_enable)
         self.strict_rocketmq = arguments.boolean("strict_rocketmq", strict_rocketmq)
-        self._engine: HalfEngine | None = None
-        self._checks: Checks | None = None
         self._sends: Background | None = None
-        self._dropped: Any = None
 
     @property
     def is_running(self) -> bool:
@@ -384,34 +350,18 @@ class Producer(NoCopies):
             self._engine.check_process()
             return
         with as_client_errors():
-            engine = HalfEngine(self._configuration.settings)
-        reference = weakref.ref(self)
-        checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
-        if self._checker is not None:
-            try:
-                with as_client_errors():
-                    checks.start()
-            except ClientException:
-                engine.close()
-                raise
-        self._engine, self._checks = engine, checks
+            engine = self._open(self._configuration.settings, sends_ends=False, checks=self._checker is not None)
         self._sends = engine.log.background.sibling("sparktxn-sends", _SENDS_AT_ONCE)
-        self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
-        self._dropped.atexit = False
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def shutdown(self, timeout: float = -1) -> None:
         """Stop the checks, wait for sends under way, and give the store back; calling it again changes nothing.
 
         A send that has not begun by the time-out, or half a minute, is cancelled: its message is never stored.
         """
-        engine, checks, sends = self._engine, self._checks, self._sends
-        self._engine = self._checks = self._sends = None
-        if engine is None or checks is None or sends is None or not self._dropped.detach():
-            return
-        sends.close(time_left_s(CLOSE_TIMEOUT_S))
-        checks.close()
-        engine.close()
+        sends, self._sends = self._sends, None
+        if sends is not None:
+            self._close(before=lambda: sends.close(time_left_s(CLOSE_TIMEOUT_S)))
 
     def begin_transaction(self) -> Transaction:
         """Begin a transaction; nothing is written before its first message.
@@ -501,11 +451,21 @@ class Producer(NoCopies):
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
-    def _started(self) -> HalfEngine:
-        if self._engine is None:
-            raise IllegalStateException(_NOT_RUNNING)
-        self._engine.check_process()
-        return self._engine
+    def _not_started(self) -> IllegalStateException:
+        return IllegalStateException(_NOT_RUNNING)
+
+    def _groups(self) -> Sequence[str]:
+        return () if self._checker is None else list(self._topics)
+
+    def _shown(self, record: MessageRecord, half: HalfState) -> Message:
+        shown = {"transaction_id": half.transaction_id, "delivery_attempt": half.checks + 1}
+        return filled(Message(), record, tag=record.tags, keys=record.keys, **shown)
+
+    def _resolved(self, message: Message) -> bool | None:
+        resolution = None if self._checker is None else self._checker.check(message)
+        if resolution == TransactionResolution.COMMIT:
+            return True
+        return False if resolution == TransactionResolution.ROLLBACK else None
 
     def _in_time(self) -> AbstractContextManager[object]:
         return self._started().within(self._configuration.request_timeout_s)
@@ -561,28 +521,3 @@ class Producer(NoCopies):
         engine = self._started()
         with as_client_errors(), self._in_time():
             engine.end(group_id, transaction_id, committed=committed)
-
-
-def _groups_of(reference: weakref.ref[Producer]) -> Sequence[str]:
-    """Return the groups to ask for: none while no checker could be asked."""
-    producer = reference()
-    return () if producer is None or producer._checker is None else list(producer._topics)
-
-
-def _ask(reference: weakref.ref[Producer], half: HalfState, records: Sequence[MessageRecord]) -> bool | None:
-    producer = reference()
-    checker = producer._checker if producer is not None else None
-    if checker is None:
-        return None
-    messages = tuple(_shown(record, half) for record in records)
-    first = messages[0]
-    first.messages = messages
-    resolution = checker.check(first)
-    if resolution == TransactionResolution.COMMIT:
-        return True
-    return False if resolution == TransactionResolution.ROLLBACK else None
-
-
-def _give_back(stop: Any, engine: HalfEngine) -> None:
-    stop()
-    engine.give_back()
