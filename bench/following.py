@@ -66,7 +66,6 @@ def _write(folder: str) -> int:
         "bootstrap.servers": folder,
         "store.fsync": False,
         "checkpoint.entries": 100_000,
-        "checkpoint.bytes": 2**31 - 1,
     }
     topic = NewTopic("read", 1, config={"segment.format": "arrow"})
     AdminClient(conf).create_topics([topic])["read"].result()

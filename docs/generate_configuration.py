@@ -11,14 +11,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyspark_txnlog.options.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, REFUSED_READING, REFUSED_WRITING
-from pyspark_txnlog.options.options import OPTIONS
-from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn.config.settings import Setting
+from pyspark_txnlog.options.options import OPTIONS, Option
+from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn.config.settings import Setting, settings_of
 from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
+from sparktxn.kafka.settings.client import PolledSettings
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
+
+ONLY_CHECKED = "Only checked: "
+"""How the meaning of a setting begins that changes nothing."""
 
 TARGET = Path(__file__).with_name("configuration.md")
 
@@ -56,25 +60,29 @@ the object store's client without that prefix: `storage.key`, `storage.secret`, 
 S3. Without them S3's own chain is used: environment, profile, instance role.
 """
 
-PRODUCER = """\
-## Producer
+CLIENTS = """\
+## Clients
 
-`sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, about a network of brokers and its
-security, are accepted and ignored. A debug line names them, and a warning those of security. A name that librdkafka
-does not know is an error.
+`sparktxn.Producer({…})` and `sparktxn.Consumer({…})` take these, their own below, and the store's; `AdminClient({…})`
+takes `bootstrap.servers` and the store's. librdkafka's other settings, about a network of brokers and its security,
+are accepted and ignored. A debug line names them, and a warning those of security. A name that librdkafka does not
+know is an error.
+"""
+
+PRODUCER = """\
+### Producer
+"""
+
+CONSUMER = """\
+### Consumer
 """
 
 HALF_MESSAGES = """\
 ## Half messages
 
-`sparktxn.halfmessage.TransactionMQProducer(group, {…})` takes these and the store's, and `ClientConfiguration` of
-`sparktxn.halfmessage.rocketmq5` as `settings`. Names of RocketMQ's brokers and clients are aliases.
-"""
-
-CONSUMER = """\
-## Consumer
-
-`sparktxn.Consumer({…})` takes these and the store's; librdkafka's others as for the producer.
+`sparktxn.halfmessage.TransactionMQProducer(group, {…})` takes these, a producer's `bootstrap.servers` and
+`partitioner`, and the store's; `ClientConfiguration` of `sparktxn.halfmessage.rocketmq5` takes them as `settings`.
+Names of RocketMQ's brokers and clients are aliases.
 """
 
 TOPIC = """\
@@ -86,8 +94,8 @@ in the log.
 
 STORE_WIDE = """\
 The store has settings too: `AdminClient.incremental_alter_configs` with `ConfigResource("BROKER", "0")`, or
-`txnlog settings`. They are kept in the log, so every process keeps to them. Those of topics are for all topics that do
-not set them.
+`txnlog settings`. They are kept in the log, so every process keeps to them. `reject.transaction.message` of a store is
+for all topics that do not set it.
 """
 
 IGNORED_TOPIC = """\
@@ -108,20 +116,31 @@ REWRITE = """\
 `sparktxn.maintenance.rewrite(store, {…})` and `plan_rewrite(store, {…})` take these.
 """
 
+COMPACT = """\
+`sparktxn.maintenance.compact(store, {…})` takes these.
+"""
+
+CHECKED = """\
+## Only checked
+
+These are accepted, and a wrong value is an error. A right one changes nothing:
+"""
+
 SPARK = """\
 ## Spark
 
 Options of `format("txnlog")`. Names are not case-sensitive; the prefixes `kafka.` and `txnlog.` are accepted. The
 store's settings and `storage.*` are options too. A batch checks the limits of a stream's triggers and ignores them,
-with a warning. One that has no effect without another option is warned of as well.
+with a warning. One that has no effect without another option is warned of as well. Options that
+[change nothing](#only-checked) stand below.
 """
 
 KAFKA = """\
 ### Settings of Kafka's clients
 
-What `format("kafka")` hands to Kafka's clients, `kafka.*`, is accepted by `format("txnlog")`. Settings that are not in
-this table change nothing: one warning lists their names, never their values. One that looks like another misspelt is an
-error.
+What `format("kafka")` hands to Kafka's clients, `kafka.*`, is accepted by `format("txnlog")`. Settings that are not
+listed here change nothing: one warning lists their names, never their values. One that looks like another misspelt is
+an error. The others:
 """
 
 
@@ -160,19 +179,69 @@ def options_table() -> str:
         [
             (f"`{option.name}`", ", ".join(sorted(option.uses)), shown(option.default), option.meaning)
             for option in OPTIONS
+            if not is_only_checked(option)
         ],
     )
 
 
-def kafka_table() -> str:
+def kafka_list() -> str:
     """What becomes of settings of Kafka's clients that are not ignored."""
-    mapped = [(f"`{KAFKA_PREFIX}{name}`", f"the option `{option}`") for name, option in MAPPED_SETTINGS.items()]
+    mapped = [f"`{KAFKA_PREFIX}{name}` is the option `{option}`" for name, option in MAPPED_SETTINGS.items()]
     refused = [
-        (f"`{KAFKA_PREFIX}{name}`", f"refused when {use}: {advice}")
-        for use, settings in (("reading", REFUSED_READING), ("writing", REFUSED_WRITING))
-        for name, advice in settings.items()
+        f"{use} refuses {' and '.join(f'`{KAFKA_PREFIX}{name}`' for name in names)}: {advice}"
+        for use, settings in (("a read", REFUSED_READING), ("a write", REFUSED_WRITING))
+        for advice, names in names_by_meaning(settings.items()).items()
     ]
-    return table(("setting", "here"), [*mapped, *refused])
+    return bullets([*mapped, *refused])
+
+
+def checked_list() -> str:
+    """The settings and options that change nothing, with the reason."""
+    checked = [known for known in (*PRODUCER_SETTINGS, *OPTIONS) if is_only_checked(known)]
+    given = names_by_meaning((known.name, known.meaning.removeprefix(ONLY_CHECKED)) for known in checked)
+    return bullets(f"{', '.join(f'`{name}`' for name in names)}: {meaning}" for meaning, names in given.items())
+
+
+def is_only_checked(known: Setting | Option) -> bool:
+    """Return whether a setting changes nothing, whatever its value is."""
+    return known.meaning.startswith(ONLY_CHECKED)
+
+
+def names_by_meaning(meanings: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names that share a meaning, in the order of their first ones."""
+    names: dict[str, list[str]] = {}
+    for name, meaning in meanings:
+        names.setdefault(meaning, []).append(name)
+    return names
+
+
+def bullets(items: Iterable[str]) -> str:
+    """A Markdown list whose lines are not too long."""
+    return "".join(
+        textwrap.fill(item, 120, initial_indent="* ", subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        for item in items
+    )
+
+
+def settings_of_clients() -> list[Setting]:
+    """The settings that producers and consumers share, with the defaults of both."""
+    of_consumers = {known.name: known for known in CONSUMER_SETTINGS}
+    shared = {known.name: known for known in settings_of(PolledSettings)}
+    defaults = {
+        known.name: dict.fromkeys((known.default, of_consumers[known.name].default))
+        for known in PRODUCER_SETTINGS
+        if known.name in shared
+    }
+    return [
+        known._replace(default=" or ".join(map(str, defaults[name])) if len(defaults[name]) > 1 else known.default)
+        for name, known in shared.items()
+    ]
+
+
+def own(settings: Iterable[Setting], others: Iterable[str]) -> list[Setting]:
+    """Return the settings that change something and stand in no other table."""
+    elsewhere = set(others)
+    return [known for known in settings if known.name not in elsewhere and not is_only_checked(known)]
 
 
 def wrapped(text: str) -> str:
@@ -182,20 +251,23 @@ def wrapped(text: str) -> str:
 
 def document() -> str:
     """The whole document."""
+    shared = [known.name for known in settings_of_clients()]
     sections = [
         INTRODUCTION,
         STORE,
         settings_table(STORE_SETTINGS),
+        CLIENTS,
+        settings_table(settings_of_clients()),
         PRODUCER,
-        settings_table(PRODUCER_SETTINGS),
-        HALF_MESSAGES,
-        settings_table(HALF_MESSAGE_SETTINGS),
+        settings_table(own(PRODUCER_SETTINGS, shared)),
         CONSUMER,
-        settings_table(CONSUMER_SETTINGS),
+        settings_table(own(CONSUMER_SETTINGS, shared)),
+        HALF_MESSAGES,
+        settings_table(own(HALF_MESSAGE_SETTINGS, [*shared, "partitioner"])),
         TOPIC,
         settings_table(TOPIC_SETTINGS),
         STORE_WIDE,
-        settings_table(STORE_WIDE_SETTINGS),
+        settings_table(own(STORE_WIDE_SETTINGS, [known.name for known in TOPIC_SETTINGS])),
         IGNORED_TOPIC,
         wrapped(f"{', '.join(f'`{name}`' for name in sorted(IGNORED_TOPIC_SETTINGS))}."),
         MAINTENANCE,
@@ -204,10 +276,14 @@ def document() -> str:
         settings_table(VACUUM_SETTINGS),
         REWRITE,
         settings_table(REWRITE_SETTINGS),
+        COMPACT,
+        settings_table(COMPACT_SETTINGS),
         SPARK,
         options_table(),
         KAFKA,
-        kafka_table(),
+        kafka_list(),
+        CHECKED,
+        checked_list(),
     ]
     return "\n".join(sections)
 

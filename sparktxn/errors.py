@@ -59,6 +59,7 @@ __all__ = [
     "did_you_mean",
     "error_name",
     "extra_to_install",
+    "nearest_name",
 ]
 
 
@@ -498,3 +499,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     nearest = difflib.get_close_matches(word, sorted(known), n=1, cutoff=_SUGGESTION_CUTOFF)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str:
+    """Return what the refusal of an unknown setting ends with: the nearest known name, however far it is.
+
+    >>> nearest_name("alignment", ["limit", "topic"])
+    "; the nearest known name is 'limit'"
+    """
+    names = sorted(known)
+    (nearest,) = difflib.get_close_matches(word, names, n=1, cutoff=0)
+    return did_you_mean(word, names) or f"; the nearest known name is {nearest!r}"

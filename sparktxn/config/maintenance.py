@@ -108,20 +108,6 @@ def _listed(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-_partition_number: Final = integer(0, 2**31 - 1)
-
-
-def _partitions(named: str, value: Any) -> str:
-    """whole numbers from 0 on, with commas between them"""
-    if not isinstance(value, str):
-        return str(_partition_number(named, value))
-    return ",".join(str(_partition_number(named, part.strip())) for part in value.split(",") if value)
-
-
-def _numbers(value: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in _listed(value))
-
-
 @dataclass(frozen=True, kw_only=True)
 class RewriteSettings(Settings):
     """The settings of a rewrite."""
@@ -134,13 +120,6 @@ class RewriteSettings(Settings):
         text,
         "The topics to rewrite, with commas between them. Empty: all.",
         convert=_listed,
-    )
-    partitions: tuple[int, ...] = setting(
-        "rewrite.partitions",
-        "",
-        _partitions,
-        "The partitions of each of these topics to rewrite, with commas between them. Empty: all.",
-        convert=_numbers,
     )
     target_bytes: int = setting(
         "rewrite.target.bytes",

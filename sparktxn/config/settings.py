@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sparktxn.config.values import Parser
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.errors import ConfigurationError, nearest_name
 from sparktxn.values import arguments
 
 __all__ = ["Setting", "Settings", "parse_settings", "setting", "settings_of", "values_by_field"]
@@ -94,7 +94,7 @@ def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str
     by_name = {setting.name: setting for setting in known}
     for name in given:
         if name not in by_name:
-            raise ConfigurationError(f"unknown {what} setting {arguments.shown(name)}{did_you_mean(name, by_name)}")
+            raise ConfigurationError(f"unknown {what} setting {arguments.shown(name)}{nearest_name(name, by_name)}")
     return {
         setting.name: setting.parsed(given[setting.name]) if setting.name in given else setting.default
         for setting in known

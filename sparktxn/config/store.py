@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparktxn.config.settings import Settings, setting, settings_of
@@ -12,6 +12,9 @@ from sparktxn.config.values import BYTES, MILLISECONDS, boolean, integer
 __all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
 
 STORAGE_PREFIX: Final = "storage."
+
+_CHECKPOINT_BYTES_PER_ENTRY: Final = 131_072
+MERGE_RUNS: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,25 +45,15 @@ class StoreSettings(Settings):
         "checkpoint.entries",
         64,
         integer(1, 100_000),
-        "A checkpoint is written when this many entries are newer than the newest one, and have two fifths of the bytes of its head, which grow with the topics.",
+        "A checkpoint is written when this many entries are newer than the newest one, or those that are newer have 128 KiB times this number. They also have at least two fifths of the bytes of its head, which grow with the topics.",
     )
-    checkpoint_bytes: int = setting(
-        "checkpoint.bytes",
-        8_388_608,
-        integer(1_024, 2**31, BYTES),
-        "A checkpoint is written when the entries newer than the newest one have this many bytes, and are worth its head.",
-    )
+    checkpoint_merge_runs: int = field(default_factory=lambda: MERGE_RUNS)
+    """How many sealed runs of about one length are merged into one."""
     checkpoint_seal_segments: int = setting(
         "checkpoint.seal.segments",
         64,
         integer(2, 10_000),
-        "A partition's segments are sealed into a manifest when this many are not.",
-    )
-    checkpoint_merge_runs: int = setting(
-        "checkpoint.merge.runs",
-        16,
-        integer(2, 1_000),
-        "This many sealed runs of about one length are merged into one.",
+        "A partition's segments are sealed into a manifest when this many are not. 16 manifests of about one length are merged into one.",
     )
     fold_bytes_per_minute: int = setting(
         "checkpoint.fold.bytes.per.minute",
@@ -80,6 +73,11 @@ class StoreSettings(Settings):
         integer(1_000, 2**53, MILLISECONDS),
         "How far a writer's clock may be from the store's, in either direction; a writer that is further off writes nothing.",
     )
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """How many bytes of entries are worth a checkpoint, however few entries have them."""
+        return self.checkpoint_entries * _CHECKPOINT_BYTES_PER_ENTRY
 
 
 STORE_SETTINGS: Final = settings_of(StoreSettings)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.config.values import BYTES, MILLISECONDS, MINUTES, Parser, boolean, choice, integer, number, refusal, text
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.errors import ConfigurationError, nearest_name
 from sparktxn.values import arguments
 
 __all__ = [
@@ -53,6 +53,12 @@ def _formats(named: str, value: Any) -> str:
     return ",".join(sorted(words - {""}))
 
 
+def _timestamp_type(named: str, value: Any) -> str:
+    """CreateTime or LogAppendTime"""
+    words = {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}
+    return words[choice(*words)(named, value)]
+
+
 TOPIC_SETTINGS: Final = (
     Setting("segment.format", "parquet", choice("parquet", "arrow"), "How segments are stored."),
     Setting("segment.bytes", 268_435_456, _bytes_at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression, or about 32 MiB in its file. What produce() has given, and Arrow segments, have at most 32 MiB before compression."),
@@ -67,11 +73,10 @@ TOPIC_SETTINGS: Final = (
     Setting("retention.ms", -1, integer(-1, 2**53, MILLISECONDS), "apply_retention() removes the oldest segments whose records are all older than this; -1 keeps all."),
     Setting("retention.bytes", -1, integer(-1, 2**63 - 1, BYTES), "apply_retention() removes the oldest segments of a partition while its newer ones hold so many bytes; -1 keeps all."),
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30, BYTES), "The largest record that the topic takes."),
-    Setting("message.timestamp.type", "CreateTime", lambda named, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(named, value)], "Whether a record's timestamp is the producer's or the entry's. Fixed once the topic has had records, also if they were deleted."),
+    Setting("message.timestamp.type", "CreateTime", _timestamp_type, "Whether a record's timestamp is the producer's or the entry's. Fixed once the topic has had records, also if they were deleted."),
     Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
     Setting("reject.transaction.message", False, boolean, "Refuse to take half messages; those that the topic has are still committed or rolled back."),
-    Setting("table.formats", "", _formats, "The topic is also a table in these formats, delta and iceberg: publish_tables() publishes versions of it for other engines."),
-    Setting("table.lag.target.ms", 60_000, integer(1_000, 2**53, MILLISECONDS), "A process that folds publishes the topic's table once records have waited for so long."),
+    Setting("table.formats", "", _formats, "The topic is also a table in these formats, delta and iceberg: publish_tables() publishes versions of it for other engines, and a process that folds does once records have waited for a minute."),
     Setting("table.history.ms", 604_800_000, integer(0, 2**53, MILLISECONDS), "A vacuum keeps what versions of the topic's table can read that are younger than this."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
 )  # fmt: skip
@@ -157,7 +162,7 @@ def check_store_wide_settings(given: Mapping[str, Any]) -> dict[str, str]:
         if name not in _STORE_WIDE_NAMES:
             only = " or ".join(_STORE_WIDE_NAMES)
             is_of_topics = name in _BY_NAME or name in IGNORED_TOPIC_SETTINGS
-            remedy = "; set it for each topic" if is_of_topics else did_you_mean(name, _STORE_WIDE_NAMES)
+            remedy = "; set it for each topic" if is_of_topics else nearest_name(name, _STORE_WIDE_NAMES)
             raise ConfigurationError(f"unknown store-wide setting {arguments.shown(name)}: expected {only}{remedy}")
     parsed = parse_settings(STORE_WIDE_SETTINGS, given, "store-wide")
     return {name: setting_text(name, value) for name, value in parsed.items() if name in given}

@@ -8,7 +8,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import AppendRounds
 from sparktxn.gateway.clientplaces import Clients
 from sparktxn.gateway.following import LogEnd
-from sparktxn.gateway.gatewaysettings import GatewaySettings
+from sparktxn.gateway.gatewaysettings import CONSUMER_SESSION_MS, GatewaySettings
 from sparktxn.gateway.groups.classicgroups import ClassicGroups
 from sparktxn.gateway.groups.consumergroups import ConsumerGroups
 from sparktxn.gateway.groups.grouprosters import GroupRosters
@@ -56,7 +56,7 @@ class Broker:
         roster = GroupRosters(self.log, self.members)
         self.groups = ClassicGroups(self.log, self.members, roster)
         self.led_groups = LedGroups(self.log, self.members, roster)
-        self.consumer_groups = ConsumerGroups(self.log, self.members, roster, settings.consumer_session_ms)
+        self.consumer_groups = ConsumerGroups(self.log, self.members, roster, CONSUMER_SESSION_MS)
         self.roster = roster
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from sparktxn.errors import StoreError
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.dispatch import API_VERSIONS, SERVED, highest_version
+from sparktxn.gateway.gatewaysettings import REQUEST_BYTES_MAX
 from sparktxn.gateway.requestmemory import SMALL_BYTES, Loan
 from sparktxn.gateway.security.access import Access
 from sparktxn.gateway.security.authentication import AUTHENTICATING_BYTES_MAX, AUTHENTICATING_S, Authentication
@@ -77,7 +78,7 @@ class Connection:
                     await self._receive(AUTHENTICATING_BYTES_MAX)
                     await self._answers.join()
             while not (answering.done() or self._authentication.has_failed):
-                await self._receive(self._broker.settings.request_bytes_max)
+                await self._receive(REQUEST_BYTES_MAX)
         except (asyncio.IncompleteReadError, ConnectionError):
             self._note_unknown("it has left without saying who it is")
         except TimeoutError:

@@ -48,7 +48,7 @@ def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("txnlog groups reset accounts --topic ", ["offers", "orders", "trips"]),
         ("txnlog transactions fence ", ["shop-1"]),
         ("txnlog topics alter orders --set retention.", ["retention.ms=", "retention.bytes="]),
-        ("txnlog topics alter orders --unset table.l", ["table.lag.target.ms"]),
+        ("txnlog topics alter orders --unset table.h", ["table.history.ms"]),
         ("txnlog vacuum --set vacuum.ret", ["vacuum.retention.ms="]),
         ("txnlog maintain --set vacuum.ret", ["vacuum.retention.ms="]),
         ("txnlog settings --set o", ["offsets.retention.minutes="]),

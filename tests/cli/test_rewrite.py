@@ -33,7 +33,7 @@ def test_with_apply_it_merges() -> None:
 
 def test_settings_select() -> None:
     fill(count=3)
-    (row,) = ok("rewrite", "orders", "--set", "rewrite.partitions=0", "--set", "rewrite.min.segments=2", "--json").json
+    (row,) = ok("rewrite", "orders", "--set", "rewrite.min.segments=2", "--json").json
     assert row["segment_files"] == 3
     (row,) = ok("rewrite", "--set", "rewrite.min.segments=2", "--set", "rewrite.min.age.ms=3600000", "--json").json
     assert row["segment_files"] == 0
@@ -47,7 +47,6 @@ def test_a_wrong_setting_or_topic_is_named() -> None:
     done = txnlog("rewrite", "missing")
     assert done.code == 1
     assert "'missing'" in done.err
-    assert txnlog("rewrite", "orders", "--set", "rewrite.partitions=7").code == 2
 
 
 def test_a_merged_file_is_whole_for_other_engines() -> None:

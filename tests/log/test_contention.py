@@ -109,7 +109,6 @@ def committed(writers: int, seed: int, *, producers: int = 1, inline: bool = Fal
             process.ids,
             background=process.background,
             checkpoint_entries=100_000,
-            checkpoint_bytes=2**31,
         )
         if number == 0:
             log.submit([CreateTopic("topic", "topic", writers * producers)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from sparktxn.admin import NewTopic
 from sparktxn.halfmessage.engine import HalfEngine
@@ -18,7 +19,6 @@ from tests.compatibility.workload import Workload
 SETTINGS: Final[dict[str, Any]] = {
     "checkpoint.entries": 16,
     "checkpoint.seal.segments": 4,
-    "checkpoint.merge.runs": 2,
     "checkpoint.fold.bytes.per.minute": 0,
 }
 DECIDES_NOTHING: Final = ("_log/_last_checkpoint.json", "_log/_last_vacuum.json", "_log/_intents/", "_groups/")
@@ -30,12 +30,17 @@ class LongLife:
 
     def __init__(self, uri: str, seed: int) -> None:
         self.random = Random(seed)
-        self.workload = Workload(uri, SETTINGS)
+        with patch("sparktxn.config.store.MERGE_RUNS", 2):
+            self.workload = Workload(uri, SETTINGS)
         self.uri = uri
         self._numbers = iter(range(1_000))
 
     def live(self, jobs: int) -> None:
         """Do the workload, and so many more jobs; the second half of them comes after a vacuum."""
+        with patch("sparktxn.config.store.MERGE_RUNS", 2):
+            self._live(jobs)
+
+    def _live(self, jobs: int) -> None:
         self.last = self.workload.write(1)
         self.plain = self.workload.producer()
         work = [self.records, self.transactions, self.rewrite, self.compact, self.retention, self.delete_records]

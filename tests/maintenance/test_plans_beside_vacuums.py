@@ -16,7 +16,7 @@ from sparktxn.scan import plan
 from sparktxn.store import Store
 from tests.world import next_number
 
-OPTIONS = {"checkpoint.entries": "4", "checkpoint.seal.segments": "2", "checkpoint.merge.runs": "2"}
+OPTIONS = {"checkpoint.entries": "4", "checkpoint.seal.segments": "2"}
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}
 SMALL = {"rewrite.min.segments": 2}
 
@@ -33,7 +33,8 @@ def produce(store: Store, count: int) -> None:
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr("sparktxn.config.store.MERGE_RUNS", 2)
     uri = f"memory://planned-{next_number()}"
     with Store.open(uri, options=OPTIONS, create=True) as store:
         store.create_topic("t", 1, settings={"retention.bytes": "1500"})

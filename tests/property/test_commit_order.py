@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,8 +39,9 @@ class History:
 
     def __init__(self, inline_bytes: int) -> None:
         # Runs of two segments, merged by twos: most transactions end after their first segments were sealed.
-        settings_ = {"checkpoint_seal_segments": 2, "checkpoint_merge_runs": 2}
-        self.world = World({"t": PARTITIONS}, **settings_, store_append_inline_bytes=inline_bytes)
+        settings_ = {"checkpoint_seal_segments": 2, "store_append_inline_bytes": inline_bytes}
+        with patch("sparktxn.config.store.MERGE_RUNS", 2):
+            self.world = World({"t": PARTITIONS}, **settings_)
         self.store = self.world.store
         self.admin = AdminClient({"bootstrap.servers": self.world.uri, **self.world.options})
         self.world.clients.append(self.admin)

@@ -100,7 +100,7 @@ class Rewriting(History):
 
     def step(self, action: str, number: int, partition: int) -> None:
         if action.startswith(("rewrite", "fold")):
-            self._rewrite(action, (1_024, 4_096, 33_554_432)[number], partition)
+            self._rewrite(action, (1_024, 4_096, 33_554_432)[number])
         elif action == "prepare":
             if number in self.open and number not in self.prepared:
                 self.producers[number].prepare_transaction()
@@ -116,10 +116,8 @@ class Rewriting(History):
         view = self.store.view(["t"])
         self.seen[view.entry] = offset_rows(self.store, view, "read_committed", COLUMNS)
 
-    def _rewrite(self, action: str, target_bytes: int, partition: int) -> None:
+    def _rewrite(self, action: str, target_bytes: int) -> None:
         given = {**ALL, "rewrite.target.bytes": target_bytes}
-        if action == "rewrite a partition":
-            given["rewrite.partitions"] = partition
         before = self.store.view(["t"])
         seen = {isolation: offset_rows(self.store, before, isolation) for isolation in LEVELS}
         committed, ranges = commit_rows(self.store, before), self.store.ranges(before)
@@ -202,7 +200,6 @@ REWRITES = [
     *["rewrite"] * 2,
     *["fold"] * 2,
     "rewrite elsewhere",
-    "rewrite a partition",
     "plan a rewrite",
     "rewrite as planned before",
 ]

@@ -288,7 +288,7 @@ def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, numbers: 
     store.create_topic("t")
     write(numbers(0, 3), store, topic="t")
     spark.sql("drop table if exists kept")
-    spark.sql(f"create table kept using txnlog options (catalogTable 'true', path '{store.uri}', topic 't')")
+    spark.sql(f"create table kept using txnlog options (path '{store.uri}', topic 't')")
     try:
         spark.sql("insert into kept select null, cast('3' as binary), 't', 0, 0L, timestamp'2024-01-01', 0")
         assert values(spark.table("kept")) == [0, 1, 2, 3]

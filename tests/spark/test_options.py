@@ -64,15 +64,13 @@ READING = {"path": "/s", "subscribe": "a,b"}
         ),
         *(
             (
-                {**READING, name: value},
+                {**READING, name: "true"},
                 use,
-                f"option '{name}' was removed: order=commit .* order=offset .* last",
+                f"unknown option '{name}' for {use} of txnlog; the nearest known name is '\\w+'",
             )
-            for name, value in (("alignment", "transaction"), ("alignment", "lso"), ("txnlog.alignment", "lso"))
+            for name in ("alignment", "catalogTable")
             for use in (READ, READ_STREAM, SCHEMA)
         ),
-        ({**READING, "alignment.timeout.ms": "5"}, READ_STREAM, "option 'alignment.timeout.ms' was removed"),
-        ({**READING, "alignment.timeout.action": "lso"}, READ_STREAM, "'alignment.timeout.action' was removed"),
         (
             {**READING, "maxtriggerdelay": "soon"},
             READ_STREAM,

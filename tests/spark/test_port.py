@@ -76,7 +76,7 @@ def test_a_stream_with_a_wrong_option_ends_with_the_reason(spark: SparkSession, 
     assert errors[-1].endswith("option 'endingOffsets' belongs to read, not to readStream")
 
 
-TABLE = "options (catalogTable 'true', path '{uri}', topic 'topic1')"
+TABLE = "options (path '{uri}', topic 'topic1')"
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ class Writers:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr("sparktxn.config.store.MERGE_RUNS", 2)
     options = {"store.fsync": False, "checkpoint.entries": 1_000, "checkpoint.seal.segments": 2}
-    options["checkpoint.merge.runs"] = 2
     with Store.open(str(tmp_path / "store"), create=True, options=options) as opened:
         opened.create_topic("t", 2)
         yield opened

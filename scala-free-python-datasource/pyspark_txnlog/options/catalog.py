@@ -74,8 +74,8 @@ def without_table_properties(given: Mapping[str, str]) -> Mapping[str, str]:
     return {**options, **location}
 
 
-def kept_options(given: Mapping[str, str], *, keep: bool = True) -> dict[str, str] | None:
-    """Return what a table that is being created keeps of its options; None if `given` creates none, or `keep` is False.
+def kept_options(given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return what a table that is being created keeps of its options; None if `given` creates none.
 
     Raises:
         ConfigurationError: an option may be a credential. Spark itself stores the options in its catalog in any case.
@@ -91,7 +91,7 @@ def kept_options(given: Mapping[str, str], *, keep: bool = True) -> dict[str, st
                 "AWS_SECRET_ACCESS_KEY; for executors spark.executorEnv.*) or by a profile (option 'storage.profile'); "
                 "or with each read and write of a DataFrame"
             )
-    return options if keep else None
+    return options
 
 
 def _may_be_secret(name: str, value: str) -> bool:

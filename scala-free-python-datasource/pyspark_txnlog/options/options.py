@@ -32,7 +32,7 @@ from pyspark_txnlog.options.option_values import (
 from sparktxn import ConfigurationError
 from sparktxn.config.times import parse_time
 from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, integer
-from sparktxn.errors import did_you_mean
+from sparktxn.errors import did_you_mean, nearest_name
 from sparktxn.store import PARTITION_COUNT_MAX
 from sparktxn.values import arguments
 
@@ -126,14 +126,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("includeTxnMetadata", _READS, "false", boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
     Option("onNewColumns", _STREAM, None, choice("fail", "skip"), "What a stream does before a micro-batch with values in a column that it lacks: [fail](schema-evolution.md#streams-of-spark), or skip the column and log it. Default: skip if `columns` or a schema of your own names the columns, else fail.", _BATCH),
     Option("failOnDataLoss", _READS, "true", boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
-    Option("groupIdPrefix", _READS, None, parse_identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
+    Option("groupIdPrefix", _READS, None, parse_identifier, "Only checked: a query needs no consumer group, its offsets are in its checkpoint."),
     Option("kafka.group.id", _READS, None, parse_identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
     Option("autoOffsetReset", _READS, "earliest", choice("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
     Option("commitOffsetsOnCheckpoint", _STREAM, "false", boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
     Option("commitGroup", _STREAM_WRITES, None, parse_identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
-    Option("fetchOffset.numRetries", _READS, "3", integer(0, arguments.INT64_MAX), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
-    Option("fetchOffset.retryIntervalMs", _READS, "10", integer(0, arguments.INT64_MAX, MILLISECONDS), "Checked only, as fetchOffset.numRetries."),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, None, integer(0, arguments.INT64_MAX, MILLISECONDS), "Checked only, as fetchOffset.numRetries."),
+    Option("fetchOffset.numRetries", _READS, "3", integer(0, arguments.INT64_MAX), "Only checked: `store.request.timeout.ms` says how long a request is tried."),
+    Option("fetchOffset.retryIntervalMs", _READS, "10", integer(0, arguments.INT64_MAX, MILLISECONDS), "Only checked: `store.request.timeout.ms` says how long a request is tried."),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, None, integer(0, arguments.INT64_MAX, MILLISECONDS), "Only checked: `store.request.timeout.ms` says how long a request is tried."),
     Option("startingEntry", _READS, None, integer(1, arguments.INT64_MAX), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
     Option("endingEntry", _BATCH, None, integer(1, arguments.INT64_MAX), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
     Option("asOfEntry", _BATCH, None, integer(0, arguments.INT64_MAX), "Read the store as it was after this log entry."),
@@ -149,11 +149,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("createTopicPartitions", _WRITES, "1", integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
     Option("mergeSchema", _WRITES, "false", boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
     Option("partitionKey", _WRITES, None, parse_identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
-    Option("catalogTable", _ALL, "true", boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
 )  # fmt: skip
-
-REMOVED_OPTIONS: Final = frozenset({"alignment", "alignment.timeout.ms", "alignment.timeout.action"})
-"""Options of earlier versions, which are errors: reads in offset order no longer end at whole transactions."""
 
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 
@@ -171,15 +167,10 @@ def _known(given_name: str, use: str) -> Option | None:
     """Return the option that `given_name` means for `use`; None for a setting of Kafka's clients without one.
 
     Raises:
-        ConfigurationError: the option is unknown, was removed, belongs to another use, or is one that Kafka's connector
+        ConfigurationError: the option is unknown, belongs to another use, or is one that Kafka's connector
             refuses.
     """
     name = given_name.lower()
-    if _resolve(name) in REMOVED_OPTIONS:
-        raise ConfigurationError(
-            f"option {given_name!r} was removed: order=commit reads whole transactions, and order=offset reads up to the "
-            "last stable offset, as alignment=lso did"
-        )
     uses = _READS if use == SCHEMA else frozenset({use})
     option = option_named(name)
     if option is not None and (option.uses | option.ignored) & uses:
@@ -194,7 +185,7 @@ def _known(given_name: str, use: str) -> Option | None:
 
 def _unknown(name: str, use: str) -> ConfigurationError:
     known = [option.name for option in OPTIONS if use == SCHEMA or use in option.uses]
-    nearest = did_you_mean(_resolve(name.lower()), [option.lower() for option in known])
+    nearest = nearest_name(_resolve(name.lower()), [option.lower() for option in known])
     for option in known:
         nearest = nearest.replace(f"{option.lower()!r}", f"{option!r}")
     return ConfigurationError(f"unknown option {name!r} for {use} of txnlog{nearest}")
@@ -210,13 +201,13 @@ INSERT_ALWAYS: Final = "One form always works: INSERT INTO t WITH (path '...', t
 
 _NO_OPTIONS: Final = (
     "no options were given, not even 'path'. Spark passes none on for CREATE TABLE ... AS SELECT, nor for a table that "
-    "was created with columns, by saveAsTable() or without the option catalogTable. Create the table without columns, "
+    "was created with columns or by saveAsTable(). Create the table without columns, "
     f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write"
 )
 _NO_OPTIONS_TO_WRITE: Final = (
     f"no options were given, not even 'path'. {INSERT_ALWAYS}. Spark passes on none of the table's where the rows have "
-    "just its columns, for CREATE TABLE ... AS SELECT, for saveAsTable(), and for a table that was created with columns "
-    f"or without the option catalogTable. Create the table without columns, {_CREATE_TABLE}, then INSERT INTO t"
+    "just its columns, for CREATE TABLE ... AS SELECT, for saveAsTable(), and for a table that was created with "
+    f"columns. Create the table without columns, {_CREATE_TABLE}, then INSERT INTO t"
 )
 
 
@@ -360,7 +351,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             on_new_columns=values.get("onNewColumns"),
             entries=entries,
             as_of=as_of,
-            table_options=kept_options(given, keep=values["catalogTable"]),
+            table_options=kept_options(given),
             commit_group=_group_to_commit(values),
             parallelism=parallelism,
         )

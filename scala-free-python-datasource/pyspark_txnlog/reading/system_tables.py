@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SystemTableReader", "TableOptions", "names_table", "table_schema"]
 
-_OF_ALL: Final = frozenset({"path", "table", "catalogTable", "asOfEntry", "asOfTimestamp", "asOfTransaction"})
+_OF_ALL: Final = frozenset({"path", "table", "asOfEntry", "asOfTimestamp", "asOfTransaction"})
 _OF_ONE: Final = {
     "segments": frozenset({"subscribe", "topic"}),
     "entries": frozenset({"startingEntry", "endingEntry", "limit"}),
@@ -68,7 +68,7 @@ class TableOptions(Struct, frozen=True, kw_only=True):
             if name not in allowed:
                 raise ConfigurationError(
                     f"option {name!r} does not go with the system table {table!r}: it takes "
-                    f"{', '.join(sorted(allowed - {'path', 'table', 'catalogTable'}))}"
+                    f"{', '.join(sorted(allowed - {'path', 'table'}))}"
                 )
         topic = values.get("topic")
         return cls(
@@ -79,7 +79,7 @@ class TableOptions(Struct, frozen=True, kw_only=True):
             entries=entry_range(values),
             limit=values.get("limit"),
             as_of=as_of_options(values),
-            table_options=kept_options(given, keep=values.get("catalogTable", True)),
+            table_options=kept_options(given),
         )
 
 

@@ -11,6 +11,7 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.topic import LIST_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.gatewaysettings import REQUEST_BYTES_MAX, TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.gateway.handlers.outcomes import Outcome, given_twice, of_error, of_future, refused
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
@@ -108,10 +109,10 @@ def _own(broker: Broker) -> list[dict[str, Any]]:
         "default.replication.factor": 1,
         "min.insync.replicas": 1,
         "delete.topic.enable": True,
-        "socket.request.max.bytes": settings.request_bytes_max,
+        "socket.request.max.bytes": REQUEST_BYTES_MAX,
         "queued.max.request.bytes": settings.requests_bytes_max,
         "max.connections": settings.connections_max,
-        "transaction.max.timeout.ms": settings.transaction_timeout_ms_max,
+        "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS_MAX,
     }
     return [
         _shown(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
+from sparktxn.gateway.gatewaysettings import CONSUMER_HEARTBEAT_MS
 from sparktxn.gateway.groups.consumergroups import MemberHeartbeat
 from sparktxn.gateway.groups.grouprosters import check_group_id, places_of
 from sparktxn.gateway.wire.wirecodes import coordinator_code_of, message_of
@@ -41,7 +42,7 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
         "error_message": None,
         "member_id": answered.member_id,
         "member_epoch": answered.epoch,
-        "heartbeat_interval": broker.settings.consumer_heartbeat_ms,
+        "heartbeat_interval": CONSUMER_HEARTBEAT_MS,
         "assignment": None if answered.partitions is None else _assignment(broker, answered.partitions),
     }
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
 from sparktxn.format.commands import AddPartitionsToTxn, Command, InitProducerId, OffsetToCommit
 from sparktxn.gateway.appending import TransactionOfBatch
-from sparktxn.gateway.gatewaysettings import GatewaySettings
+from sparktxn.gateway.gatewaysettings import TRANSACTION_TIMEOUT_MS_MAX, GatewayLimits
 from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.transactions.clientsequences import NO_OFFSET, ClientBatch
 from sparktxn.gateway.transactions.heldtransaction import HeldTransaction
@@ -49,10 +49,9 @@ _PASSED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCE
 class HeldTransactions:
     """All transactional ids that clients use at this gateway. Safe for several threads."""
 
-    def __init__(self, log: Log, settings: GatewaySettings) -> None:
+    def __init__(self, log: Log, limits: GatewayLimits) -> None:
         self._log = log
-        self._memory = TransactionMemory(settings.transactions_bytes_max)
-        self._timeout_ms_max = settings.transaction_timeout_ms_max
+        self._memory = TransactionMemory(limits.transactions_bytes_max)
         self._lock = threading.Lock()
         self._held: dict[str, HeldTransaction] = {}
 
@@ -80,10 +79,10 @@ class HeldTransactions:
             return ProducerIdAndEpoch(result.producer_id, result.producer_epoch)
         if not transactional_id:
             raise CommandRefused(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not 0 < timeout_ms <= self._timeout_ms_max:
+        if not 0 < timeout_ms <= TRANSACTION_TIMEOUT_MS_MAX:
             raise CommandRefused(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction.timeout.ms is {timeout_ms}: expected 1 to {self._timeout_ms_max}",
+                f"transaction.timeout.ms is {timeout_ms}: expected 1 to {TRANSACTION_TIMEOUT_MS_MAX}",
             )
         command = InitProducerId(
             self._log.ids.token(), transactional_id, timeout_ms, previous.producer_id, previous.producer_epoch

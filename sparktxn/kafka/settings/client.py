@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 from sparktxn.config.settings import Setting, setting, settings_of, values_by_field
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
 from sparktxn.config.values import MILLISECONDS, function, integer, path, text
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.errors import ConfigurationError, nearest_name
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import parse_uri
 
@@ -71,7 +71,7 @@ def sort_settings(
         elif name in IGNORED_SETTINGS:
             ignored.append(name)
         else:
-            nearest = did_you_mean(name, [*by_name, *(row.name for row in STORE_SETTINGS)])
+            nearest = nearest_name(name, [*by_name, *(row.name for row in STORE_SETTINGS)])
             raise ConfigurationError(f'No such configuration property: "{name}"{nearest}')
     report_ignored(ignored, client)
     if values[_ADDRESS]:
@@ -133,7 +133,9 @@ def _seconds(milliseconds: int) -> float:
 class PolledSettings(ClientSettings):
     """The settings that clients with `poll()` share, where its callbacks are called."""
 
-    client_id: str = setting("client.id", "rdkafka", text, "The client's name.")
+    client_id: str = setting(
+        "client.id", "", text, "The client's name in its log lines; of a consumer also in describe_consumer_groups."
+    )
     statistics_interval_s: float = setting(
         "statistics.interval.ms",
         0,
@@ -146,4 +148,10 @@ class PolledSettings(ClientSettings):
         None,
         function,
         "Called inside poll() with librdkafka's JSON of statistics, every statistics.interval.ms.",
+    )
+    error_cb: Callable[[Any], None] | None = setting(
+        "error_cb",
+        None,
+        function,
+        "Called with a KafkaError inside poll(), and flush(): the store does not answer a consumer, or a producer can only be closed.",
     )

@@ -54,9 +54,7 @@ class ConsumerSettings(PolledSettings):
     client = "consumer"
     required = MappingProxyType({"group.id": "the consumer group's name"})
 
-    client_id: str = setting(
-        "client.id", "sparktxn-consumer", text, "The client's name, which describe_consumer_groups shows."
-    )
+    client_id: str = setting("client.id", "sparktxn-consumer", text, "")
     group_id: str = setting(
         "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
     )
@@ -165,9 +163,6 @@ class ConsumerSettings(PolledSettings):
         aliases=("fetch.message.max.bytes",),
     )
     check_crcs: bool = setting("check.crcs", True, boolean, "Verify the checksum of every segment that is read.")
-    error_cb: Callable[[Any], None] | None = setting(
-        "error_cb", None, function, "Called with a KafkaError inside poll() when the store does not answer."
-    )
     on_commit: Callable[[Any, Any], None] | None = setting(
         "on_commit",
         None,

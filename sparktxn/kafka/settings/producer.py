@@ -65,7 +65,7 @@ class ProducerSettings(PolledSettings):
 
     client = "producer"
 
-    client_id: str = setting("client.id", "sparktxn-producer", text, "The client's name, for its own log lines.")
+    client_id: str = setting("client.id", "sparktxn-producer", text, "")
     transactional_id: str | None = setting(
         "transactional.id",
         "",
@@ -90,7 +90,7 @@ class ProducerSettings(PolledSettings):
         "enable.idempotence",
         True,
         boolean,
-        "Only checked: every append is stored once, always. Setting it demands settings that agree with it.",
+        "Only checked: every append is stored once, always; true demands settings that agree with it.",
     )
     acks: int = setting(
         "acks", -1, _acks, "Only checked: what is acknowledged is durable, always.", aliases=("request.required.acks",)
@@ -179,12 +179,6 @@ class ProducerSettings(PolledSettings):
         function,
         "Called as (KafkaError or None, Message) for every record that has no callback of its own.",
         aliases=("dr_cb",),
-    )
-    error_cb: Callable[[Any], None] | None = setting(
-        "error_cb",
-        None,
-        function,
-        "Called with a KafkaError, inside poll() or flush(), when the producer can only be closed.",
     )
 
     @classmethod

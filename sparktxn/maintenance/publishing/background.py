@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparktxn.config.topic import table_formats, topic_setting
+from sparktxn.config.topic import table_formats
 from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.publish import PublishJob, PublishReport, RefusedTable
 from sparktxn.maintenance.repeating import NEVER_S, Repeated, Rests
@@ -14,6 +14,8 @@ from sparktxn.values.structs import TopicState
 
 __all__ = ["Publisher", "start_background_jobs"]
 
+_LAG_TARGET_MS: Final = 60_000
+"""How long records wait before a version of their topic's table has them: each version is a few files for good."""
 _STEP_S: Final = 120.0
 _BEGINNING_S: Final = 60.0
 """How long a step begins files: the next step has those that are left, long before this one fails for its length."""
@@ -81,8 +83,7 @@ class Publisher:
         return [topic for topic in self._log.topics() if table_formats(topic.settings)]
 
     def _target_s(self) -> float:
-        targets_ms = [topic_setting(topic.settings, "table.lag.target.ms") for topic in self._tables()]
-        return min((target_ms / 1000 for target_ms in targets_ms), default=NEVER_S)
+        return _LAG_TARGET_MS / 1000 if self._tables() else NEVER_S
 
     def _wait_s(self) -> float:
         """Return in how many seconds a table lags behind, if anything is committed until then; 0 if one does now."""
@@ -90,9 +91,8 @@ class Publisher:
         now_ms = self._log.clock.wall_ms()
         waits = [NEVER_S]
         for topic in self._tables():
-            target_ms = topic_setting(topic.settings, "table.lag.target.ms")
             table = known.get(topic.topic_id)
-            waits.append(0.0 if table is None else (table.timestamp_ms + target_ms - now_ms) / 1000)
+            waits.append(0.0 if table is None else (table.timestamp_ms + _LAG_TARGET_MS - now_ms) / 1000)
         return min(waits)
 
 

@@ -7,7 +7,7 @@ above the last stable offset. Segments of aborted ones are left out, and one of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.topic import table_formats, topic_setting
-from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
@@ -71,30 +70,16 @@ def plan_tasks(
     says which committed segments are merged, and not their size. A task has at most `segments_per_task` of them.
 
     Raises:
-        ConfigurationError: a topic has no partition that the settings name.
         DamagedObject: a manifest or an index is missing or altered.
         ViewExpired: it is missing because the vacuum has passed the view.
     """
-    _check_partitions(view, settings.partitions)
     for key, partition in view.partitions.items():
         start = partition.log_start_offset if starts is None else starts.get(key)
-        is_named = not settings.partitions or partition.partition in settings.partitions
-        if start is not None and is_named:
+        if start is not None:
             wanted = None if is_wanted is None else partial(is_wanted, key)
             yield from _Planner(
                 objects, view, partition, settings, start, wanted, segments_per_task or _SEGMENTS_PER_TASK
             ).tasks()
-
-
-def _check_partitions(view: ReadView, partitions: Sequence[int]) -> None:
-    for topic in view.topics.values():
-        for number in partitions:
-            if number >= topic.partition_count:
-                raise ConfigurationError(
-                    f"setting 'rewrite.partitions' has {number}: topic {topic.name!r} has partitions 0 to "
-                    f"{topic.partition_count - 1}",
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                )
 
 
 class _Piece:
