@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +17,15 @@ MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+SHORT_MODULE_LINES = 50
+NOT_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "managers"}
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -51,6 +62,33 @@ def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) ->
 
 def test_there_are_modules_to_check() -> None:
     assert len(MODULES) > 20
+
+
+def code_lines(source: str) -> int:
+    """Count the lines with code: no blank line, no comment, and no text that stands alone, as docstrings do."""
+    texts: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in NOT_CODE:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - texts)
+
+
+def test_the_counts_of_modules_and_lines_are_printed() -> None:
+    """`pytest -s` shows them: issues and commits say by how much they fall."""
+    assert code_lines('"""Docstring."""\n\n# comment\nx = """\ntext\n"""  # why\n"""What x is."""\n') == 3
+    for package in PACKAGES:
+        modules = [path for path in MODULES if package in path.parents]
+        lines = sum(code_lines(path.read_text()) for path in modules)
+        short = sum(
+            path.name != "__init__.py" and code_lines(path.read_text()) < SHORT_MODULE_LINES for path in modules
+        )
+        print(
+            f"{package.name}: {len(modules)} modules, {short} below {SHORT_MODULE_LINES} lines; {lines} lines of code"
+        )
 
 
 def test_a_module_is_short() -> None:
