@@ -11,7 +11,6 @@ from msgspec import Struct
 from sparktxn.console.filesizes import FileSizes
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.past import Past
-from sparktxn.console.offsetcache import OffsetCache
 from sparktxn.console.oneatatime import FewAtATime
 from sparktxn.console.requestparameters import NotFound
 from sparktxn.console.transactionalids import TransactionalIds
@@ -53,7 +52,6 @@ class Source:
         self.sizes = FileSizes(store.log)
         self.past = Past(store.log, self.chronicle)
         self.ids = TransactionalIds(store.log, self.chronicle)
-        self.groups = OffsetCache(store.log, self.chronicle)
 
     @cached_property
     def uri(self) -> str:

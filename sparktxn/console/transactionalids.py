@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from sparktxn.console.history.chronicle import Chronicle
 from sparktxn.console.history.entryfacts import EntryFacts
-from sparktxn.console.history.keptup import KeptUp
+from sparktxn.console.oneatatime import held
 from sparktxn.log.log import Log
-from sparktxn.log.views.known import KnownState
 from sparktxn.values.structs import TransactionState, TransactionStatus
 
 __all__ = ["IdsPage", "TransactionalIds"]
@@ -24,11 +24,17 @@ class IdsPage(NamedTuple):
     next_id: str | None
 
 
-class TransactionalIds(KeptUp):
-    """The transactional ids of a log, the open transactions among them, and which id has which producer id."""
+class TransactionalIds:
+    """The transactional ids of a log, the open transactions among them, and which id has which producer id.
+
+    One request at a time sees them, as of the newest entry. Its methods raise what `Log.known` and `Chronicle` raise.
+    """
 
     def __init__(self, log: Log, chronicle: Chronicle) -> None:
-        super().__init__(log, chronicle)
+        self._log = log
+        self._chronicle = chronicle
+        self._lock = threading.Lock()
+        self._entry = 0
         self._ordered: list[str] = []
         self._producers: dict[str, int] = {}
         self._owners: dict[int, str] = {}
@@ -39,23 +45,40 @@ class TransactionalIds(KeptUp):
 
     def open(self) -> list[str]:
         """Return the ids with an open transaction, in their order."""
-        with self.up_to_date():
+        with self._up_to_date():
             return sorted(self._open)
 
     def owner(self, producer_id: int) -> str | None:
         """Return the transactional id that has or had a producer id; None if it has none, or is forgotten."""
-        with self.up_to_date():
+        with self._up_to_date():
             return self._owners.get(producer_id)
 
     def page(self, start: str, prefix: str, count: int) -> IdsPage:
         """Return `count` ids that begin with `prefix`, from `start` on."""
-        with self.up_to_date():
+        with self._up_to_date():
             first = bisect_left(self._ordered, max(start, prefix))
             found = [name for name in self._ordered[first : first + count + 1] if name.startswith(prefix)]
         return IdsPage(found[:count], found[count] if len(found) > count else None)
 
-    def _ask(self, state: KnownState) -> Callable[[], None]:
-        return partial(self._keep, state.transactions())
+    @contextmanager
+    def _up_to_date(self) -> Iterator[None]:
+        """Hold the turn of this request, with what is known brought forward to the newest entry."""
+        with held(self._lock):
+            newest = self._log.refresh()
+            if newest != self._entry:
+                self._bring_forward(newest)
+            yield
+
+    def _bring_forward(self, newest: int) -> None:
+        facts = [one for one in self._chronicle.up_to(newest) if one.entry > self._entry] if self._entry else []
+        if facts and facts[0].entry == self._entry + 1:
+            self._apply(facts)
+            self._entry = newest
+            return
+        with self._log.known() as state:
+            entry, records = state.entry, state.transactions()
+        self._keep(records)
+        self._entry = entry
 
     def _keep(self, records: Sequence[TransactionState]) -> None:
         self._producers = {record.transactional_id: record.producer_id for record in records}
@@ -63,7 +86,7 @@ class TransactionalIds(KeptUp):
         self._owners = {record.producer_id: record.transactional_id for record in records}
         self._open = {record.transactional_id for record in records if _is_open(record)}
 
-    def _apply(self, facts: Sequence[EntryFacts]) -> bool:
+    def _apply(self, facts: Sequence[EntryFacts]) -> None:
         for change in (change for one in facts for change in one.transactions):
             name = change.transactional_id
             if change.status is None:
@@ -80,7 +103,6 @@ class TransactionalIds(KeptUp):
                 self._open.add(name)
             else:
                 self._open.discard(name)
-        return True
 
 
 def _is_open(record: TransactionState) -> bool:

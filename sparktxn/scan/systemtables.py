@@ -367,7 +367,7 @@ def _segment_rows(objects: ObjectStore, view: PartitionView) -> Iterator[Row]:
 
 
 def _entry_row(summary: EntrySummary) -> Row:
-    records = {_name_of(summary.topic_names, topic_id): count for topic_id, count in summary.appended.items()}
+    records = {_name_of(summary.topic_names, topic_id): one.record_count for topic_id, one in summary.appended.items()}
     return {
         "entry": summary.entry,
         "timestamp": timestamp_us(summary.timestamp_ms),

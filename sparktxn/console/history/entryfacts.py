@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.format.commands import Append, Appends
 from sparktxn.log.views.entryhistory import Followed
+from sparktxn.log.views.entrysummary import summary_of
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     CommittedOffset,
-    PartitionSegments,
     PartitionState,
     StateKey,
     TransactionState,
@@ -84,9 +83,8 @@ class EntryFacts(Struct, frozen=True, gc=False):
 
 def facts_of(followed: Followed) -> EntryFacts:
     """Return what an entry did, which a replay has followed."""
-    entry, names = followed.entry, followed.topic_names
-    records: dict[str, int] = {}
-    size_bytes: dict[str, int] = {}
+    summary, names = summary_of(followed), followed.topic_names
+    appended = {names.get(topic_id, f"topic {topic_id}"): one for topic_id, one in summary.appended.items()}
     ends: dict[TopicIdPartition, Moved] = {}
     offsets: dict[tuple[str, int, int], Moved] = {}
     for key, record in followed.changes.items():
@@ -96,14 +94,12 @@ def facts_of(followed: Followed) -> EntryFacts:
             case ("offset", str(group_id), int(topic_id), int(number)):
                 moved = Moved(*(_offset(one) for one in (followed.delta.before(key), record)))
                 offsets[group_id, topic_id, number] = moved
-        if isinstance(record, PartitionSegments):
-            _count(entry.entry, record, names, records, size_bytes)
     return EntryFacts(
-        entry.entry,
-        entry.timestamp_ms,
-        tuple(dict.fromkeys(_operation(command) for command in entry.commands)),
-        records,
-        size_bytes,
+        summary.entry,
+        summary.timestamp_ms,
+        summary.operations,
+        {name: one.record_count for name, one in appended.items()},
+        {name: one.size_bytes for name, one in appended.items()},
         tuple(_transaction_changes(followed)),
         ends,
         offsets,
@@ -116,26 +112,6 @@ def _end(record: object) -> int | None:
 
 def _offset(record: object) -> int | None:
     return record.offset if isinstance(record, CommittedOffset) else None
-
-
-def _count(
-    entry: int,
-    record: PartitionSegments,
-    names: Mapping[int, str],
-    records: dict[str, int],
-    size_bytes: dict[str, int],
-) -> None:
-    name = names.get(record.topic_id, f"topic {record.topic_id}")
-    for segment in reversed(record.segments):
-        if segment.entry != entry:
-            break
-        records[name] = records.get(name, 0) + segment.record_count
-        size_bytes[name] = size_bytes.get(name, 0) + segment.size_bytes
-
-
-def _operation(command: object) -> str:
-    kind = Append if isinstance(command, Appends) else type(command)
-    return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
 def _transaction_changes(followed: Followed) -> Iterator[TransactionChange]:

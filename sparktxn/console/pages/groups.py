@@ -17,8 +17,12 @@ from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store.joining import group_of_members, members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members
+from sparktxn.values.fieldtypes import TopicIdPartition
 
-__all__ = ["group", "group_rows", "groups", "topic_groups"]
+__all__ = ["GroupOffsets", "group", "group_rows", "groups", "known_groups", "topic_groups"]
+
+GroupOffsets = Mapping[str, Mapping[TopicIdPartition, int]]
+"""The committed offsets of groups, by the groups' ids in their order."""
 
 _ROWS: Final = 100
 _EVENTS: Final = 50
@@ -29,15 +33,27 @@ _ENTRIES: Final = 256
 _REBALANCES: Final = frozenset(("join_group", "update_member", "release_partitions", "leave_group", "expire_member"))
 
 
+def known_groups(source: Source) -> GroupOffsets:
+    """Return all groups at the newest entry, with their offsets: none of groups that only have members."""
+    with source.log.known() as state:
+        committed, ids = state.committed_offsets(), state.group_ids()
+    # The log has the members of some groups under other names.
+    found: dict[str, dict[TopicIdPartition, int]] = {name: {} for name in sorted(set(map(group_of_members, ids)))}
+    for one in committed:
+        found[group_of_members(one.group_id)][one.topic_id, one.partition] = one.offset
+    return found
+
+
 def groups(source: Source, asked: RequestParameters) -> Page:
     """Return a page of the groups; `q` is a part of their ids, `start` the first id, or with `sort` `skip` rows."""
     view = source.view()
     part, start, skip = asked.text("q").lower(), asked.text("start"), asked.number("skip", 0) or 0
     sort = asked_sort(asked, _SORTED, "group_id", "/groups", {"q": asked.text("q")})
-    found = [name for name in source.groups.ids() if part in name.lower() and name >= start]
+    known = known_groups(source)
+    found = [name for name in known if part in name.lower() and name >= start]
     by_id = sort.text == "group_id"
     shown = found[skip : skip + _ROWS]
-    rows = group_rows(source, view, shown if by_id else found)
+    rows = group_rows(source, view, {name: known[name] for name in (shown if by_id else found)})
     content = {
         "entry": view.entry,
         "q": asked.text("q"),
@@ -49,7 +65,7 @@ def groups(source: Source, asked: RequestParameters) -> Page:
     return Page("groups.html", "Groups", content)
 
 
-def group_rows(source: Source, view: ReadView, group_ids: Iterable[str]) -> list[dict[str, Any]]:
+def group_rows(source: Source, view: ReadView, known: GroupOffsets) -> list[dict[str, Any]]:
     """Return groups with their state and their lag to the last stable offsets, which read_committed reaches.
 
     Members whose sessions have passed do not count.
@@ -57,10 +73,10 @@ def group_rows(source: Source, view: ReadView, group_ids: Iterable[str]) -> list
     names = {topic.topic_id: topic.name for topic in view.topics.values()}
     overdue = _overdue(seen_members(source.log))
     rows = []
-    for group_id in group_ids:
+    for group_id, offsets in known.items():
         state, members = _state(source, group_id, overdue)
         lag, topics, partitions = 0, set(), 0
-        for (topic_id, partition), offset in source.groups.of(group_id).items():
+        for (topic_id, partition), offset in offsets.items():
             name = names.get(topic_id)
             behind = None if name is None else _lag(view, name, partition, offset)
             if behind is not None:
@@ -92,8 +108,8 @@ def topic_groups(source: Source, view: ReadView, name: str) -> list[dict[str, An
         if any(held.topic_id == topic_id for held in one.state.assigned)
     }
     rows = []
-    for group_id in source.groups.ids():
-        offsets = {number: offset for (one, number), offset in source.groups.of(group_id).items() if one == topic_id}
+    for group_id, committed in known_groups(source).items():
+        offsets = {number: offset for (one, number), offset in committed.items() if one == topic_id}
         if not offsets and group_id not in holding:
             continue
         state, members = _state(source, group_id, overdue)

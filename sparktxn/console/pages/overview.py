@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Any, Final
 
 from sparktxn.console.colours import OUTCOMES, topic_colours
 from sparktxn.console.figures import Figures, topic_figures
-from sparktxn.console.pages.groups import group_rows
+from sparktxn.console.pages.groups import GroupOffsets, group_rows, known_groups
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.pages.transactions import open_rows
 from sparktxn.console.plots import CURVES_MAX, Buckets, plot, rates
@@ -35,8 +34,8 @@ def overview(source: Source, asked: RequestParameters) -> Page:
     for figures in by_topic.values():
         total = total.plus(figures)
     opened = open_rows(source, view.entry)
-    group_ids = source.groups.ids()
-    counted = group_ids[: _countable(source, group_ids)]
+    known_offsets = known_groups(source)
+    counted = dict(islice(known_offsets.items(), _countable(known_offsets)))
     groups = group_rows(source, view, counted)
     behind = sorted((row for row in groups if row["lag"]), key=lambda row: -row["lag"])
     content: dict[str, Any] = {
@@ -59,7 +58,7 @@ def overview(source: Source, asked: RequestParameters) -> Page:
         ],
         "open_transactions": opened[:_TOP],
         "open_count": len(opened),
-        "groups": len(group_ids),
+        "groups": len(known_offsets),
         "groups_counted": len(counted),
         "groups_behind": behind[:_TOP],
         "behind_count": len(behind),
@@ -83,7 +82,7 @@ def _colours(view: ReadView, buckets: Buckets) -> dict[str, str]:
     return topic_colours(list(shown), ids)
 
 
-def _countable(source: Source, group_ids: Sequence[str]) -> int:
+def _countable(known: GroupOffsets) -> int:
     """Return how many groups have at most so many offsets together that counting them takes no time to speak of."""
-    sums = accumulate(len(source.groups.of(group_id)) for group_id in group_ids)
+    sums = accumulate(map(len, known.values()))
     return max(1, sum(1 for _ in takewhile(lambda offsets: offsets <= _OFFSETS_COUNTED, sums)))

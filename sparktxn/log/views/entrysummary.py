@@ -27,12 +27,14 @@ from sparktxn.values.structs import (
 )
 
 __all__ = [
+    "AppendedRecords",
     "EndedTransaction",
     "Ending",
     "EntrySummary",
     "find_ending",
     "read_entries",
     "summaries",
+    "summary_of",
     "transaction_name",
 ]
 
@@ -62,10 +64,17 @@ class EndedTransaction(NamedTuple):
         return transaction_name(record.transactional_id, record.producer_id, record.transaction)
 
 
+class AppendedRecords(NamedTuple):
+    """Records that an entry appended to a topic."""
+
+    record_count: int
+    size_bytes: int
+
+
 class EntrySummary(NamedTuple):
     """What one entry did.
 
-    `operations` are the types of its commands, each once, in their order. `appended` is how many records it named, by
+    `operations` are the types of its commands, each once, in their order. `appended` is what records it named, by
     topic id: those of a transaction that it committed may be in earlier entries. `groups` are those whose offsets it
     made take effect, or removed. `topic_names` names topics by their ids, as far as the log knows them.
     """
@@ -73,7 +82,7 @@ class EntrySummary(NamedTuple):
     entry: int
     timestamp_ms: int
     operations: tuple[str, ...]
-    appended: dict[int, int]
+    appended: dict[int, AppendedRecords]
     transactions: tuple[EndedTransaction, ...]
     groups: tuple[str, ...]
     topic_names: Mapping[int, str]
@@ -81,10 +90,11 @@ class EntrySummary(NamedTuple):
 
 def summaries(objects: ObjectStore) -> HistoryReplay[EntrySummary]:
     """Return what computes the summaries of a store's entries."""
-    return HistoryReplay(objects, _summary)
+    return HistoryReplay(objects, summary_of)
 
 
-def _summary(followed: Followed) -> EntrySummary:
+def summary_of(followed: Followed) -> EntrySummary:
+    """Return what an entry did, which a replay has followed."""
     entry = followed.entry
     transactions = []
     for change in followed.delta.history("transaction"):
@@ -108,14 +118,17 @@ def _operation(command: object) -> str:
     return "append" if isinstance(command, Appends) else str(type(command).__struct_config__.tag)  # type: ignore[attr-defined]
 
 
-def _appended(entry: int, changes: Mapping[StateKey, StateRecord | None]) -> dict[int, int]:
-    appended: dict[int, int] = {}
+def _appended(entry: int, changes: Mapping[StateKey, StateRecord | None]) -> dict[int, AppendedRecords]:
+    appended: dict[int, AppendedRecords] = {}
     for record in changes.values():
         if isinstance(record, PartitionSegments):
             for segment in reversed(record.segments):
                 if segment.entry != entry:
                     break
-                appended[record.topic_id] = appended.get(record.topic_id, 0) + segment.record_count
+                count, size_bytes = appended.get(record.topic_id, (0, 0))
+                appended[record.topic_id] = AppendedRecords(
+                    count + segment.record_count, size_bytes + segment.size_bytes
+                )
     return appended
 
 
