@@ -177,7 +177,7 @@ def test_records_at_the_end_of_the_log_take_one_hand_over(calls: Calls, monkeypa
     producer = calls.producer()
     consumer = calls.consumer("g")
     consumer.assign([TopicPartition("eight", partition) for partition in range(8)])
-    assert consumer.poll(0.1) is None
+    assert consumer.poll(0.001) is None
     producer.begin_transaction()
     for partition in range(8):
         producer.produce("eight", b"v", partition=partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from sparktxn.config.settings import Settings, setting, settings_of
@@ -74,7 +75,7 @@ class StoreSettings(Settings):
         "How far a writer's clock may be from the store's, in either direction; a writer that is further off writes nothing.",
     )
 
-    @property
+    @cached_property
     def checkpoint_bytes(self) -> int:
         """How many bytes of entries are worth a checkpoint, however few entries have them."""
         return self.checkpoint_entries * _CHECKPOINT_BYTES_PER_ENTRY

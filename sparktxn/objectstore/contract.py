@@ -20,6 +20,7 @@ from sparktxn.process.clock import governing_deadline, time_left_s
 __all__ = [
     "OBJECT_SIZE_MAX",
     "FolderStore",
+    "NotSent",
     "ObjectInfo",
     "ObjectReader",
     "ObjectStore",
@@ -182,16 +183,20 @@ def checked_data(name: str, data: bytes) -> bytes:
     return data
 
 
+class NotSent(StoreUnavailable):
+    """A request that was not begun, since the time of its call is up: this says nothing of the store."""
+
+
 def check_time(verb: str, what: str) -> None:
     """Let a request begin only if the call that makes it has time left.
 
     Raises:
-        StoreUnavailable: a deadline that governs this thread has passed; nothing was sent.
+        NotSent: a deadline that governs this thread has passed.
     """
     if time_left_s() == 0.0:
         deadline = governing_deadline()
         seconds = deadline.seconds if deadline is not None else None
-        raise StoreUnavailable(f"cannot {verb} {what!r}: {no_time(seconds)}; nothing was sent")
+        raise NotSent(f"cannot {verb} {what!r}: {no_time(seconds)}; nothing was sent")
 
 
 def no_time(seconds: float | None) -> str:

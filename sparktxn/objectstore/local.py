@@ -24,6 +24,7 @@ from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.answers import NEEDS_A_HAND
 from sparktxn.objectstore.contract import (
+    NotSent,
     ObjectInfo,
     PutOutcome,
     check_time,
@@ -217,8 +218,9 @@ class LocalStore:
         found: dict[str, int] = {}
         for folder, _, files in os.walk(self._base):
             hidden = [file for file in files if file[0] == "." and _TEMPORARY.fullmatch(file)]
-            paths = [os.path.join(folder, file) for file in hidden]
-            found |= {path[len(self._base) :]: int(_modified_ms(path)) for path in paths}
+            for path in [os.path.join(folder, file) for file in hidden]:
+                if (modified_ms := _modified_ms(path)) < math.inf:  # else its writer has linked or removed it meanwhile
+                    found[path[len(self._base) :]] = int(modified_ms)
         return found
 
     def remove_temporary(self, files: Iterable[str]) -> None:
@@ -323,6 +325,8 @@ class LocalStore:
         before = self.writes.failure
         try:
             yield
+        except NotSent:
+            raise
         except StoreUnavailable as error:
             self.writes.failed(str(error), size_bytes, is_refused=not error.transient)
             raise

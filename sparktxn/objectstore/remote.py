@@ -27,6 +27,7 @@ from sparktxn.objectstore.answers import PutAnswer, meaning_of
 from sparktxn.objectstore.azure import AZURE
 from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import (
+    NotSent,
     ObjectInfo,
     PutOutcome,
     check_time,
@@ -169,6 +170,8 @@ class RemoteStore:
         PROCESS.put.note(len(data))
         try:
             self._ask("write", [key], lambda key: requests.write(key, data))
+        except NotSent:
+            raise
         except StoreUnavailable as error:
             # Of hints that are written too often, and of a group's signs of life, the next one is as good.
             self.writes.failed(str(error), len(data), is_refused=not error.transient)

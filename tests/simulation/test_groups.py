@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -150,11 +150,11 @@ def test_every_trace_breaks_without_a_rule() -> None:
     [
         (without_fencing, range(6), "was accepted"),
         (without_waiting_for_what_is_held, range(6), "and has not given it back"),
-        (without_waiting_for_open_transactions, range(44, 46), "is committed where the group stands at"),
+        (without_waiting_for_open_transactions, (16, 42, 74), "is committed where the group stands at"),
     ],
 )
 def test_a_build_without_a_rule_fails_histories(
-    monkeypatch: Patch, without: Builder, seeds: range, broken: str
+    monkeypatch: Patch, without: Builder, seeds: Sequence[int], broken: str
 ) -> None:
     without(monkeypatch)
     failures = [error for _, _, error in run_seeds("groups", seeds).failures]

@@ -336,3 +336,11 @@ def test_a_commit_whose_fsync_has_failed_is_never_acknowledged(root: Path, monke
                 opened.create_topic("t", timeout_s=1)
         with pytest.raises((OutcomeUnknown, StoreUnavailable), match="start this process again"):
             opened.create_topic("u", timeout_s=1)
+
+
+def test_a_temporary_file_that_is_gone_once_it_was_listed_is_none(tmp_path: Path) -> None:
+    """Its writer links and removes it while a vacuum looks, as a link that leads nowhere shows."""
+    with closing(LocalStore(str(tmp_path), fsync=True)) as store:
+        (tmp_path / f".{'a' * 20}-1").symlink_to(tmp_path / "nowhere")
+        (tmp_path / f".{'a' * 20}-2").write_bytes(b"half")
+        assert list(store.temporary_files()) == [f".{'a' * 20}-2"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from sparktxn.gateway import health
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.writes import Writes
+from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.store import Store
 from sparktxn.store.writeproblem import write_problem
 from sparktxn.testing.clocks import ManualClock
@@ -137,3 +138,19 @@ def test_a_full_disk_can_be_opened_and_read_and_a_put_says_why_it_fails(tmp_path
     assert objects.list("_log/")
     with pytest.raises(StoreUnavailable, match="No space left on device"):
         objects.put_if_absent("a/b", b"x")
+
+
+def test_a_call_that_has_given_up_says_nothing_of_the_store(tmp_path: Path) -> None:
+    """It sends nothing, as when the interpreter ends in the midst of a job."""
+    store = LocalStore(str(tmp_path), fsync=True)
+    writes: list[Callable[[], object]] = [
+        lambda: store.put_if_absent("a", b"1"),
+        lambda: store.put_each_if_absent([("a", b"1")]),
+        lambda: store.put("a", b"1"),
+    ]
+    given_up = Deadline(SystemClock(), 60)
+    given_up.end()
+    for write in writes:
+        with given_up.governs(), pytest.raises(StoreUnavailable, match="nothing was sent"):
+            write()
+    assert (store.writes.failure, store.writes.unwritten) == (None, None)
