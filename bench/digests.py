@@ -17,8 +17,7 @@ import pyarrow as pa
 from bench.figures import Figure, median
 from bench.records import temporary_folder
 from bench.spark_cases import cpu_seconds, session
-from pyspark_txnlog.writing.foreach import stage_frame
-from pyspark_txnlog.writing.rowhashes import with_row_hashes
+from pyspark_txnlog.writing.foreach import stage_frame, with_row_hashes
 from sparktxn import StagedSegment, Store
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from bench.figures import Figure, alternate
 from bench.reading import poll_rate
 from bench.records import RECORDS, batch, temporary_folder
 from sparktxn.maintenance import maintain
-from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.producer import Producer
 from sparktxn.store import Store, read_task
 

@@ -49,7 +49,7 @@ _IN_A_PROCESS = """
 import sys, time
 from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance import maintain, verify
-from sparktxn.maintenance.copying.copyplan import plan_copy
+from sparktxn.maintenance.copying.storecopy import plan_copy
 from sparktxn.store import Store
 began = time.process_time()
 with Store.open(sys.argv[1]) as store:

@@ -25,7 +25,7 @@ from bench.records import batch, temporary_folder, values
 from bench.synthesis import fill_with_segments
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.maintenance import maintain, publish_tables
-from sparktxn.maintenance.publishing.unpublished import plan_unpublished
+from sparktxn.maintenance.publishing.publish import plan_unpublished
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
 from sparktxn.objectstore import ObjectStore
 from sparktxn.producer import Producer

@@ -10,8 +10,14 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pyspark_txnlog.options.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, REFUSED_READING, REFUSED_WRITING
-from pyspark_txnlog.options.options import OPTIONS, Option
+from pyspark_txnlog.options.options import (
+    KAFKA_PREFIX,
+    MAPPED_SETTINGS,
+    OPTIONS,
+    REFUSED_READING,
+    REFUSED_WRITING,
+    Option,
+)
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting, settings_of
 from sparktxn.config.store import STORE_SETTINGS

@@ -47,10 +47,10 @@ REFERENCE: Final[dict[str, tuple[str, dict[str, str]]]] = {
     ),
     "spark": (
         "Spark",
-        {"pyspark_txnlog.connecting.sessions": "session", "pyspark_txnlog.reading.query": "read_stream",
-         "pyspark_txnlog.writing.query": "write_stream", "pyspark_txnlog.native.native_scan": "scan",
+        {"pyspark_txnlog.connecting.sessions": "session", "pyspark_txnlog.reading.streams": "read_stream",
+         "pyspark_txnlog.writing.stream_writer": "write_stream",
+         "pyspark_txnlog.native.native_scan": "scan count max_offset",
          "pyspark_txnlog.native.native_stream": "scan_stream", "pyspark_txnlog.native.native_write": "write",
-         "pyspark_txnlog.native.counts": "count max_offset",
          "pyspark_txnlog.operating.browsing": "history register_views",
          "pyspark_txnlog.operating.listener": "ProgressListener", "pyspark_txnlog.maintenance": "run_on"},
     ),

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sparktxn.config.properties import read_properties as read_properties
+    from sparktxn.config.settings import read_properties as read_properties
     from sparktxn.consumer import Consumer as Consumer
     from sparktxn.consumer import DeserializingConsumer as DeserializingConsumer
     from sparktxn.errors import BatchRefused as BatchRefused
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
     from sparktxn.producer import SerializingProducer as SerializingProducer
-    from sparktxn.producer.partitioners import consistent as consistent
-    from sparktxn.producer.partitioners import fnv1a as fnv1a
-    from sparktxn.producer.partitioners import murmur2 as murmur2
+    from sparktxn.producer.topics import consistent as consistent
+    from sparktxn.producer.topics import fnv1a as fnv1a
+    from sparktxn.producer.topics import murmur2 as murmur2
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.storedfiles import CommittedFile as CommittedFile
     from sparktxn.stage.stagedsegment import StagedSegment as StagedSegment
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES: Final = {
-    "sparktxn.config.properties": "read_properties",
+    "sparktxn.config.settings": "read_properties",
     "sparktxn.consumer": "Consumer DeserializingConsumer",
     "sparktxn.errors": (
         "BatchRefused ClockSkewError CommandRefused ConfigurationError DamagedObject ErrorCode ExpectationFailed "
@@ -118,14 +118,13 @@ _HOMES: Final = {
     "sparktxn.kafka.unsupported": "AcknowledgeType DeserializingShareConsumer ElectionType Messages ShareConsumer",
     "sparktxn.log.views.readview": "PartitionView ReadView",
     "sparktxn.producer": "PreparedTransaction Producer SerializingProducer",
-    "sparktxn.producer.partitioners": "consistent fnv1a murmur2",
+    "sparktxn.producer.topics": "consistent fnv1a murmur2",
     "sparktxn.scan.storedfiles": "CommittedFile",
     "sparktxn.scan.plan": "ReadTask",
     "sparktxn.stage.stagedsegment": "StagedSegment",
     "sparktxn.stage.batchcommits": "CommitResult ReplayMismatch SinkCommit",
-    "sparktxn.store.stageplan": "StagePlan",
+    "sparktxn.store.stageplan": "StagePlan read_task",
     "sparktxn.store.store": "Store",
-    "sparktxn.store.taskrows": "read_task",
     "sparktxn.values.structs": "TopicState",
     "sparktxn.tables": "Table open_table read_arrow to_duckdb to_pandas to_polars",
 }

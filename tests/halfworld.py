@@ -17,7 +17,7 @@ from sparktxn.halfmessage import (
     rocketmq5,
 )
 from sparktxn.halfmessage.checks import Checks
-from sparktxn.halfmessage.ends import Ends
+from sparktxn.halfmessage.engine import Ends
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task

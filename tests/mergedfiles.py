@@ -10,10 +10,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn.format.fieldnumbers import numbered_columns
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema, with_offsets
 from sparktxn.format.segment import parquet_options
+from sparktxn.format.statistics import numbered_columns
 from sparktxn.tableformats.columnstatistics import statistics_of
 from sparktxn.tableformats.version import TableFile
 from sparktxn.values.fieldtypes import Columns

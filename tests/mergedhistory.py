@@ -15,7 +15,7 @@ from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import apply_retention, compact, rewrite
-from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.process.clock import SystemClock
 from sparktxn.producer import PreparedTransaction
 

@@ -29,7 +29,7 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.process.background import InlineBackground
 from sparktxn.process.clock import SystemClock
 from sparktxn.store import registry
-from sparktxn.store.joining import members_name
+from sparktxn.store.memberexpiry import members_name
 from tests.calls import Cost, cost_of, least
 from tests.spark.readers import VALUE, batch_reader
 

@@ -64,7 +64,7 @@ def written_over() -> set[tuple[str, str]]:
 
 OVERWRITTEN = {
     ("log/keep/checkpointer.py", "names.LAST_CHECKPOINT"): "_log/_last_checkpoint.json",
-    ("maintenance/copying/copytarget.py", "names.LAST_CHECKPOINT"): "_log/_last_checkpoint.json",
+    ("maintenance/copying/storecopy.py", "names.LAST_CHECKPOINT"): "_log/_last_checkpoint.json",
     ("maintenance/vacuuming/incrementallisting.py", "names.LAST_VACUUM"): "_log/_last_vacuum.json",
     ("consumer/pulse.py", "names.member_sign(life.group_id, life.member_id)"): "signs of life",
     ("maintenance/tablemetadata.py", "self._folder + delta.LAST_CHECKPOINT"): "_delta_log/_last_checkpoint",

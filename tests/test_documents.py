@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn.config.properties import read_properties
-from sparktxn.config.settings import Setting
+from sparktxn.config.settings import Setting, read_properties
 from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.format import decodeguard

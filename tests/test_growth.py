@@ -30,7 +30,7 @@ from sparktxn.exporter.storefigures import StoreFigures
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.maintenance import apply_retention, compact, copy_store, maintain, publish_tables, rewrite, sweep, verify
-from sparktxn.maintenance.copying.copyplan import plan_copy
+from sparktxn.maintenance.copying.storecopy import plan_copy
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.background import InlineBackground

@@ -26,8 +26,7 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store, read_task
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from tests.lending import lend_log, take_log_back
 
 _TOPICS: Final = MappingProxyType({"t": 1, "six": 6})

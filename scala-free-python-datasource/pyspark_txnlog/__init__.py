@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
     from pyspark_txnlog.connecting.sessions import session as session
     from pyspark_txnlog.maintenance import run_on as run_on
-    from pyspark_txnlog.native.counts import count as count
-    from pyspark_txnlog.native.counts import max_offset as max_offset
+    from pyspark_txnlog.native.native_scan import count as count
+    from pyspark_txnlog.native.native_scan import max_offset as max_offset
     from pyspark_txnlog.native.native_scan import scan as scan
     from pyspark_txnlog.native.native_stream import scan_stream as scan_stream
     from pyspark_txnlog.native.native_write import write as write
     from pyspark_txnlog.operating.browsing import history as history
     from pyspark_txnlog.operating.browsing import register_views as register_views
     from pyspark_txnlog.operating.listener import ProgressListener as ProgressListener
-    from pyspark_txnlog.reading.query import read_stream as read_stream
+    from pyspark_txnlog.reading.streams import read_stream as read_stream
     from pyspark_txnlog.writing.foreach import foreach_batch as foreach_batch
-    from pyspark_txnlog.writing.query import write_stream as write_stream
+    from pyspark_txnlog.writing.stream_writer import write_stream as write_stream
 
 __all__ = [
     "DefaultSource",
@@ -59,17 +59,17 @@ __all__ = [
 _HOMES: Final = {
     "ProgressListener": "pyspark_txnlog.operating.listener",
     "session": "pyspark_txnlog.connecting.sessions",
-    "count": "pyspark_txnlog.native.counts",
+    "count": "pyspark_txnlog.native.native_scan",
     "foreach_batch": "pyspark_txnlog.writing.foreach",
     "history": "pyspark_txnlog.operating.browsing",
-    "max_offset": "pyspark_txnlog.native.counts",
-    "read_stream": "pyspark_txnlog.reading.query",
+    "max_offset": "pyspark_txnlog.native.native_scan",
+    "read_stream": "pyspark_txnlog.reading.streams",
     "register_views": "pyspark_txnlog.operating.browsing",
     "run_on": "pyspark_txnlog.maintenance",
     "scan": "pyspark_txnlog.native.native_scan",
     "scan_stream": "pyspark_txnlog.native.native_stream",
     "write": "pyspark_txnlog.native.native_write",
-    "write_stream": "pyspark_txnlog.writing.query",
+    "write_stream": "pyspark_txnlog.writing.stream_writer",
 }
 
 

@@ -59,8 +59,7 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of one read view."""
-        from pyspark_txnlog.options.options import READ, ReadOptions
-        from pyspark_txnlog.options.table_options import options_of_table
+        from pyspark_txnlog.options.options import READ, ReadOptions, options_of_table
         from pyspark_txnlog.reading.batch_reader import make_reader
         from pyspark_txnlog.reading.system_tables import SystemTableReader, TableOptions, names_table
 
@@ -72,8 +71,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows the log in whole transactions."""
-        from pyspark_txnlog.options.options import READ_STREAM
-        from pyspark_txnlog.options.table_options import options_of_table
+        from pyspark_txnlog.options.options import READ_STREAM, options_of_table
         from pyspark_txnlog.reading.streams import make_stream_reader
 
         given = options_of_table(self.options, schema, READ_STREAM)
@@ -81,8 +79,7 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer of one transaction."""
-        from pyspark_txnlog.options.options import WRITE, WriteOptions
-        from pyspark_txnlog.options.table_options import options_of_table
+        from pyspark_txnlog.options.options import WRITE, WriteOptions, options_of_table
         from pyspark_txnlog.writing.batch_writer import TxnLogWriter
 
         return TxnLogWriter(WriteOptions.parse(options_of_table(self.options, schema, WRITE), WRITE), schema, overwrite)

@@ -1,13 +1,12 @@
 """Creating, describing and changing topics and groups, in confluent-kafka's shapes."""
 
-from sparktxn.admin.client import AdminClient
+from sparktxn.admin.client import AdminClient, PartitionProducerState, ProducerState
 from sparktxn.admin.halfmessages import (
     HalfMessageCounts,
     HalfMessageId,
     HalfMessageListing,
     HalfMessageState,
 )
-from sparktxn.admin.producers import PartitionProducerState, ProducerState
 from sparktxn.admin.transactions import (
     AbortTransactionSpec,
     HangingTransaction,
@@ -66,10 +65,10 @@ from sparktxn.kafka.groups import (
     MemberDescription,
 )
 from sparktxn.kafka.message import OFFSET_INVALID, IsolationLevel, TopicPartition
-from sparktxn.kafka.operations import AclOperation
 from sparktxn.kafka.unsupported import (
     AclBinding,
     AclBindingFilter,
+    AclOperation,
     AclPermissionType,
     ElectionType,
     ResourcePatternType,

@@ -8,17 +8,16 @@ from functools import partial, wraps
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from sparktxn.errors import KafkaException
-from sparktxn.kafka.credentials import WithoutCredentials
-from sparktxn.kafka.settings.admin import AdminSettings
-from sparktxn.kafka.settings.client import settings_of_keywords
+from sparktxn.kafka.settings.client import AdminSettings, settings_of_keywords
+from sparktxn.kafka.unsupported import WithoutCredentials
 from sparktxn.log.log import Log
+from sparktxn.process.background import without_frames
 from sparktxn.process.clock import Clock, SystemClock, in_time
-from sparktxn.process.fork import ForkGuard
-from sparktxn.process.frames import without_frames
+from sparktxn.process.dropped import ForkGuard
 from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.quantities import html_table
 
 __all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "answered", "clock_of", "list_of", "names_of"]
 

@@ -17,10 +17,9 @@ from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSp
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.offsets import offset_for_time, view_of_existing
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
-from sparktxn.store.existingview import view_of_existing
 
 __all__ = ["delete_records", "list_offsets"]
 

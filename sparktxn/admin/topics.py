@@ -17,12 +17,12 @@ from sparktxn.kafka.admin import (
     TopicPartitionInfo,
     node_of,
 )
-from sparktxn.kafka.operations import TOPIC_OPERATIONS
+from sparktxn.kafka.unsupported import TOPIC_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.stage import newcolumns
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.topics import check_new_name
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import TopicState
 
 __all__ = [

@@ -3,8 +3,7 @@
 Each method of a client is awaited, and runs on a thread of its own meanwhile. Callbacks are coroutine functions.
 """
 
-from sparktxn.aio.aioconsumer import AIOConsumer
-from sparktxn.aio.aioproducer import AIOProducer
+from sparktxn.aio.calls import AIOConsumer, AIOProducer
 
 __all__ = ["AIOConsumer", "AIOProducer"]
 

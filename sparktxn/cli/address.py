@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparktxn.cli.failures import WrongUsage
-from sparktxn.config.properties import read_properties
+from sparktxn.config.settings import read_properties
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments

@@ -14,8 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sparktxn.cli.failures import INTERRUPTED, report, warnings_in_lines
-from sparktxn.cli.guesses import GuessingGroup
-from sparktxn.cli.verb import root_options
+from sparktxn.cli.verb import GuessingGroup, root_options
 
 if TYPE_CHECKING:
     from sparktxn.maintenance.taskrunning import RunTasks

@@ -16,8 +16,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sparktxn.cli.failures import progress_text, value_text
 from sparktxn.cli.streams import has_reader, write_bytes
-from sparktxn.cli.text import progress_text, value_text
 from sparktxn.process.clock import Clock
 
 __all__ = ["Meter", "Output", "Row"]

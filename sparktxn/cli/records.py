@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.cli.failures import WrongUsage
-from sparktxn.consumer.messages import messages_of
+from sparktxn.cli.failures import WrongUsage, time_ms
+from sparktxn.consumer.polling import messages_of
+from sparktxn.errors import ViewExpired
 from sparktxn.kafka.message import TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.process.clock import SystemClock
+from sparktxn.scan.content import checked_order
+from sparktxn.scan.plan import Isolation, Order, ReadTask, end_of
+from sparktxn.store import Store, read_task
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
+from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["Printer", "Record", "format_printer", "json_line", "readable", "record_of", "records_of", "unescaped"]
+__all__ = [
+    "Printer",
+    "Record",
+    "Start",
+    "format_printer",
+    "json_line",
+    "parse_start",
+    "read_topics",
+    "readable",
+    "record_of",
+    "records_of",
+    "unescaped",
+]
+
 
 Printer = Callable[["Record"], bytes]
 
@@ -156,3 +177,191 @@ def format_printer(text: str, *, null: bytes = b"") -> Printer:
 
 def _header(name: str, value: bytes | None, null: bytes) -> bytes:
     return name.encode() + b"=" + (null if value is None else value)
+
+
+# Reading topics without a group: from offsets that a user names, to the end or on and on.
+
+_BATCH_ROWS: Final = 1_000
+_TAIL_OFFSETS: Final = 64
+_TAIL_GROWTH: Final = 8
+_WAIT_S_MIN: Final = 0.05
+_WAIT_S_MAX: Final = 1.0
+_EXPECTED: Final = "beginning, end, an offset, -N for the last N, or s@TIME"
+
+
+class Start(NamedTuple):
+    """Where reading starts in each partition: at an offset, so many records before the end, or at a time."""
+
+    offset: int | None = None
+    before_end: int | None = None
+    timestamp_ms: int | None = None
+
+
+class _How(NamedTuple):
+    """Which records are read, and what decides where a reader waits."""
+
+    isolation: Isolation
+    order: Order
+
+
+def parse_start(text: str) -> Start:
+    """Return where to start, as kcat writes it.
+
+    Raises:
+        WrongUsage: it is none of the forms.
+    """
+    if text in ("beginning", "end"):
+        return Start(offset=0) if text == "beginning" else Start(before_end=0)
+    if text.startswith("s@"):
+        return Start(timestamp_ms=time_ms("--offset s@", text[2:], SystemClock().wall_ms()))
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise WrongUsage(f"--offset {text!r} is malformed: expected {_EXPECTED}")
+    number = int(text)
+    return Start(offset=number) if number >= 0 else Start(before_end=-number)
+
+
+class _Reader:
+    """Where a reader of some partitions stands.
+
+    A round reads a view: what was committed after the last round, or in offset order what follows its end. A round that
+    is broken off continues where it was.
+    """
+
+    def __init__(self, store: Store, topics: Sequence[str], partitions: Sequence[int], start: Start, how: _How) -> None:
+        self._store = store
+        self._topics = topics
+        self._partitions = partitions
+        self._start = start
+        self._isolation, self._order = how
+        self._after_entry = 0
+        self._to_entry: int | None = None
+        self._floors: dict[TopicPartitionKey, int] = {}
+        self._positions: dict[TopicPartitionKey, int] = {}
+        self._read = partial(read_task, options=store.options)
+
+    def view(self, timeout_s: float) -> ReadView:
+        """Return the newest view, with a position for each partition that is to be read.
+
+        Raises:
+            WrongUsage: a partition does not exist.
+        """
+        view = self._store.view(self._topics, timeout_s=timeout_s)
+        is_first = not self._positions
+        for key, partition in view.partitions.items():
+            if key not in self._positions and (not self._partitions or key[1] in self._partitions):
+                self._positions[key] = self._first(view, partition) if is_first else partition.log_start_offset
+        for topic in self._topics:
+            count = view.topics[topic].partition_count
+            missing = [number for number in self._partitions if number >= count]
+            if missing:
+                raise WrongUsage(f"topic {topic!r} has partitions 0 to {count - 1}, not {missing[0]}")
+        if is_first and self._start.offset is not None:
+            self._floors = dict.fromkeys(self._positions, self._start.offset)
+        return view
+
+    def _first(self, view: ReadView, partition: PartitionView) -> int:
+        start, end = partition.log_start_offset, self._end(partition)
+        wanted = self._start
+        if wanted.timestamp_ms is not None:
+            found = self._store.offset_for_time(
+                partition, wanted.timestamp_ms, order=self._order, isolation=self._isolation
+            )
+            return end if found is None else found
+        if wanted.before_end is not None:
+            return self._last(view, partition, wanted.before_end)
+        return max(start, wanted.offset or 0)
+
+    def _last(self, view: ReadView, partition: PartitionView, count: int) -> int:
+        """Return the offset from which on a partition has `count` records, or its start if it has fewer.
+
+        Ends of transactions take offsets, and some records are not shown: the last offsets may hold none.
+        """
+        start, end = partition.log_start_offset, self._end(partition)
+        if not count:
+            return max(start, end - count)
+        key, width = (partition.topic.name, partition.partition), _TAIL_OFFSETS + 2 * count
+        while True:
+            low = max(start, end - width)
+            bounds = {key: (low, end)}
+            tasks = self._store.plan_view(
+                view, order=self._order, isolation=self._isolation, bounds=bounds, by_segment=True
+            )
+            kept = [bounds for task in tasks for bounds in task.kept_offsets(self._read)]
+            missing = count
+            for first, last in reversed(kept):
+                if last - first >= missing:
+                    return last - missing
+                missing -= last - first
+            if low == start:
+                return start
+            width *= _TAIL_GROWTH
+
+    def _end(self, partition: PartitionView) -> int:
+        return end_of(partition, self._isolation, self._order)
+
+    def records(self, view: ReadView) -> Iterator[Record]:
+        """Yield the records of a round, partition by partition."""
+        if self._to_entry is None:
+            self._to_entry = view.entry
+        for key, position in self._positions.items():
+            for task in self._tasks(view, key, position):
+                for batch in read_task(task, self._store.options, batch_rows=_BATCH_ROWS):
+                    for record in records_of(batch, *key):
+                        # Before it is handed out: a reader that is asked again goes on after it.
+                        self._positions[key] = record.offset + 1
+                        yield record
+            self._positions[key] = max(position, self._end(view.partitions[key]))
+        self._after_entry, self._to_entry = self._to_entry, None
+        if self._order == "commit":
+            # What is committed later may lie below what was read: only an offset that was asked for is a limit.
+            self._positions = {key: self._floors.get(key, 0) for key in self._positions}
+
+    def _tasks(self, view: ReadView, key: TopicPartitionKey, position: int) -> Sequence[ReadTask]:
+        if self._order == "commit":
+            bounds = {key: (position, None)}
+            return self._store.plan_commits(view, self._after_entry, to_entry=self._to_entry, bounds=bounds)
+        return self._store.plan_view(view, order="offset", isolation=self._isolation, bounds={key: (position, None)})
+
+
+def read_topics(
+    store: Store,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    start: Start,
+    isolation: Isolation,
+    *,
+    follow: bool,
+    timeout_s: float,
+    order: Order | None = None,
+) -> Iterator[Record | None]:
+    """Yield the records of topics; None where all existing ones have been given. Without `follow` it ends there.
+
+    `partitions` are those to read, none means all. Records that are deleted while they are read are left out. `order`
+    is as in `Store.plan_view`. In commit order records come when they are committed, whatever lies before them.
+
+    Raises:
+        ConfigurationError: the order does not go with the isolation level.
+        WrongUsage: a partition does not exist.
+        CommandRefused: a topic does not exist.
+        DamagedObject: an object is missing or altered.
+    """
+    reader = _Reader(store, topics, partitions, start, _How(isolation, checked_order(order, isolation)))
+    clock = SystemClock()
+    wait_s, expired = _WAIT_S_MIN, False
+    while True:
+        found = False
+        try:
+            for record in reader.records(reader.view(timeout_s)):
+                found, expired = True, False
+                yield record
+        except ViewExpired:
+            # The vacuum has passed the view; a newer one names the existing segments, unless something else is wrong.
+            if expired:
+                raise
+            expired = True
+            continue
+        yield None
+        if not follow:
+            return
+        wait_s = _WAIT_S_MIN if found else min(wait_s * 2, _WAIT_S_MAX)
+        clock.sleep(wait_s)

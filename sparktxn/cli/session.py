@@ -123,8 +123,8 @@ class Session:
         One file of settings then serves every verb; a name that is not a setting at all is refused when the store
         opens.
         """
+        from sparktxn.kafka.settings.client import IGNORED_SETTINGS
         from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
-        from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
         from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 
         of_clients = IGNORED_SETTINGS | {known.name for known in (*CONSUMER_SETTINGS, *PRODUCER_SETTINGS)}

@@ -6,7 +6,7 @@ that use it, such as stream frameworks. If it is not installed, its names are he
 too, and what needs the package itself says so.
 """
 
-from sparktxn.compat.addresses import STORES_VARIABLE
+from sparktxn.compat.clients import STORES_VARIABLE
 from sparktxn.compat.installing import install
 
 __all__ = ["STORES_VARIABLE", "install"]

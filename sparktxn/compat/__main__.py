@@ -7,7 +7,7 @@ import runpy
 import sys
 from typing import Final
 
-from sparktxn.compat.addresses import STORES_VARIABLE
+from sparktxn.compat.clients import STORES_VARIABLE
 from sparktxn.compat.installing import install
 from sparktxn.errors import ConfigurationError
 

@@ -15,7 +15,7 @@ from sparktxn.console.recordreads import RecordFilter, batches_of, in_pieces
 from sparktxn.console.requestparameters import Hidden, RequestParameters
 from sparktxn.console.shownstore import Source
 from sparktxn.scan.columns import output_schema
-from sparktxn.transfer.csvvalues import is_text_in_csv
+from sparktxn.transfer.csvrows import is_text_in_csv
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
 __all__ = ["FORMATS", "Download", "download"]

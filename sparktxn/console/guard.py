@@ -1,6 +1,6 @@
 """What stands before the pages: which callers are answered, and what a browser may do with an answer.
 
-A page of another site can make a browser send requests here. It cannot read the answers: `process/answeredhosts.py`
+A page of another site can make a browser send requests here. It cannot read the answers: `process/listening.py`
 refuses names of other sites. A change must come from a page of this console.
 """
 

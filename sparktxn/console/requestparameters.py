@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
 from functools import partial
 from typing import Any, TypeVar
 
-from sparktxn.config.times import absolute_ms, parse_time
-from sparktxn.config.values import Parser, integer
-from sparktxn.errors import ConfigurationError
-from sparktxn.values.counted import counted
+from msgspec import Struct
 
-__all__ = ["Hidden", "NotFound", "Refused", "RequestParameters", "WrongRequest"]
+from sparktxn.config.values import Parser, absolute_ms, integer, parse_time
+from sparktxn.errors import ConfigurationError
+from sparktxn.values.quantities import counted
+
+__all__ = ["Hidden", "NotFound", "Refused", "RequestParameters", "Sort", "WrongRequest", "asked_sort"]
+
 
 _INT64_MAX = 2**63 - 1
 _TEXT_MAX = 4_096
@@ -121,3 +123,51 @@ def _parsed(parse: Parser, name: str, value: str) -> Any:
         return parse(name, value)
     except ConfigurationError as error:
         raise WrongRequest(str(error)) from None
+
+
+# The order of a table's rows, as a request chooses it by a link in the head of a column: no script sorts.
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
+
+
+class Sort(Struct, frozen=True):
+    """By which member of its rows a table is sorted, and what the links in its head keep of the request.
+
+    `parameter` names the table's order in an address: the member, with ``-`` before it if the greatest comes first.
+    """
+
+    parameter: str
+    column: str
+    descending: bool
+    address: str
+    given: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The value of the parameter."""
+        return f"-{self.column}" if self.descending else self.column
+
+    def of(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows in this order; those without a value are last, and equal ones stay as they were."""
+        known = [row for row in rows if row[self.column] is not None]
+        known.sort(key=lambda row: row[self.column], reverse=self.descending)
+        return [*known, *(row for row in rows if row[self.column] is None)]
+
+
+def asked_sort(
+    asked: RequestParameters,
+    columns: Collection[str],
+    default: str,
+    address: str,
+    given: Mapping[str, Any],
+    parameter: str = "sort",
+) -> Sort:
+    """Return the order that a request asks for, of some columns; `default` may begin with ``-``, too.
+
+    Raises:
+        WrongRequest: it names another column.
+    """
+    allowed = [*columns, *(f"-{column}" for column in columns)]
+    chosen = asked.choice(parameter, allowed, default)
+    kept = {name: value for name, value in given.items() if value is not None and value != ""}
+    return Sort(parameter, chosen.removeprefix("-"), chosen.startswith("-"), address, kept)

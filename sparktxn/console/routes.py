@@ -22,9 +22,9 @@ from sparktxn.console.changes.kinds import KINDS
 from sparktxn.console.changes.previews import Preview, PreviewOutcome, Previews
 from sparktxn.console.downloads import download
 from sparktxn.console.pages import changes
+from sparktxn.console.pages.changes import maintenance
 from sparktxn.console.pages.groups import group, groups
 from sparktxn.console.pages.log import entry, log, raw_entry
-from sparktxn.console.pages.maintenance import maintenance
 from sparktxn.console.pages.objects import files, topic_files
 from sparktxn.console.pages.overview import overview
 from sparktxn.console.pages.records import record, records, value_of

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sparktxn.console.shown import duration, number, size
 from sparktxn.format import commands as c
-from sparktxn.store.joining import group_of_members, is_members_name
-from sparktxn.values.counted import counted
+from sparktxn.store.memberexpiry import group_of_members, is_members_name
 from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.quantities import counted
 
 __all__ = ["sentence", "sentences"]
 

@@ -12,7 +12,7 @@ from sparktxn.process.listening import is_loopback
 from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["check_access", "serve"]
 

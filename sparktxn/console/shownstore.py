@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from sparktxn.console.filesizes import FileSizes
-from sparktxn.console.history.chronicle import Chronicle
+from sparktxn.console.history.entryfacts import Chronicle
 from sparktxn.console.history.past import Past
 from sparktxn.console.oneatatime import FewAtATime
 from sparktxn.console.requestparameters import NotFound

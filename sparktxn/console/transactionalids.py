@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from sparktxn.console.history.chronicle import Chronicle
-from sparktxn.console.history.entryfacts import EntryFacts
+from sparktxn.console.history.entryfacts import Chronicle, EntryFacts
 from sparktxn.console.oneatatime import held
 from sparktxn.log.log import Log
 from sparktxn.values.structs import TransactionState, TransactionStatus

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.format.names import check_topic_name
 from sparktxn.kafka.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -15,9 +17,20 @@ from sparktxn.kafka.message import (
     topic_partitions,
 )
 from sparktxn.log.views.readview import PartitionView
+from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["NOT_STARTED", "Assignment", "Progress", "Stored", "check_offset", "distinct_partitions", "logical_position"]
+__all__ = [
+    "NOT_STARTED",
+    "Assignment",
+    "Progress",
+    "RebalanceCallback",
+    "Stored",
+    "Subscription",
+    "check_offset",
+    "distinct_partitions",
+    "logical_position",
+]
 
 
 _OFFSET_TAIL_BASE: Final = -2000
@@ -237,3 +250,51 @@ def logical_position(position: int, view: PartitionView, end_offset: int) -> int
     if position <= _OFFSET_TAIL_BASE:
         return max(view.log_start_offset, end_offset - (_OFFSET_TAIL_BASE - position))
     return None
+
+
+# What a consumer has subscribed to: topics by name, or by a pattern that begins with ``^``.
+
+RebalanceCallback = Callable[[Any, Any], None]
+"""Called as (consumer, [TopicPartition])."""
+
+
+class Subscription:
+    """Names, patterns, and the functions to call when partitions come and go."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        on_assign: RebalanceCallback | None,
+        on_revoke: RebalanceCallback | None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Check the topics.
+
+        Raises:
+            TypeError: `topics` is not a list of text, or a callback is not a function.
+            ConfigurationError: Kafka would refuse a topic's name.
+            KafkaException: ``_INVALID_ARG``: a pattern is not a regular expression.
+        """
+        topics = arguments.identifiers("topics", topics)
+        self.on_assign: RebalanceCallback | None = arguments.function("on_assign", on_assign)
+        self.on_revoke: RebalanceCallback | None = arguments.function("on_revoke", on_revoke)
+        self.on_lost: RebalanceCallback | None = arguments.function("on_lost", on_lost) or self.on_revoke
+        self.names = frozenset(check_topic_name(topic) for topic in topics if not topic.startswith("^"))
+        self._patterns = [_compiled(topic) for topic in topics if topic.startswith("^")]
+
+    @property
+    def has_patterns(self) -> bool:
+        """True if new topics may belong to it."""
+        return bool(self._patterns)
+
+    def matching(self, topics: Iterable[str]) -> set[str]:
+        """Return those of the existing `topics` that are subscribed."""
+        return {topic for topic in topics if topic in self.names or any(p.search(topic) for p in self._patterns)}
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        reason = f"topic pattern {pattern!r} is not a regular expression: {error}"
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason)) from None

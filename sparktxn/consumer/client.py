@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec import Struct
 
-from sparktxn.consumer.arrowtables import table_of
-from sparktxn.consumer.assignment import Assignment, Progress, Stored, check_offset, distinct_partitions
-from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind, unread
+from sparktxn.consumer.assignment import (
+    NO_TOPIC_ID,
+    Assignment,
+    Progress,
+    RebalanceCallback,
+    Stored,
+    Subscription,
+    check_offset,
+    distinct_partitions,
+)
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.consumerstatistics import ConsumerStatistics
-from sparktxn.consumer.lookups import ConsumerLookups, clock_of
+from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.member import Membership, Seen
-from sparktxn.consumer.offsets import GroupOffsets
-from sparktxn.consumer.polling import Reading
-from sparktxn.consumer.readingstates import Gathering
+from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
+from sparktxn.consumer.polling import Gathering, Reading
 from sparktxn.consumer.rebalancing import Rebalancing
-from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import ConsumerTurns, in_turn
-from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
     ConsumerGroupMetadata,
     Message,
     TopicPartition,
@@ -31,18 +40,203 @@ from sparktxn.kafka.message import (
 )
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.views.readview import ReadView
-from sparktxn.process.clock import in_time
-from sparktxn.process.dropped import weakly
+from sparktxn.kafka.unsupported import WithoutCredentials
+from sparktxn.log.log import CLOSE_TIMEOUT_S, Log
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.process.clock import Clock, in_time
+from sparktxn.process.dropped import ForkGuard, weakly
 from sparktxn.process.events import log_event
-from sparktxn.process.fork import ForkGuard
+from sparktxn.scan.offsets import offset_for_time, view_of_existing
+from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
-from sparktxn.store.joining import reserved_because
+from sparktxn.store.memberexpiry import reserved_because
 from sparktxn.values import arguments
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.quantities import html_table
 
-__all__ = ["Consumer"]
+__all__ = ["Bookmark", "Consumer", "ConsumerLookups", "bookmark", "clock_of", "rewind", "table_of", "unread"]
+
+
+# Records that are read as one Arrow table.
+
+
+def table_of(reading: Reading, chunk: Chunk | None, num_records: int) -> pa.Table:
+    """Return `chunk` with what follows it in the view that is read: one schema, about `num_records` records."""
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    while chunk is not None:
+        if batches and chunk.batch.schema != batches[0].schema:
+            chunk.source.give_back(chunk.batch.num_rows)
+            break
+        reading.handed_out(chunk)
+        batches.append(chunk.batch)
+        rows += chunk.batch.num_rows
+        if rows >= num_records:
+            break
+        try:
+            chunk = reading.more_in_view(num_records - rows)
+        except StoreError:
+            # What has been taken must not be lost; the error comes again.
+            break
+    return pa.Table.from_batches(batches)
+
+
+# Where a consumer was when a transaction's block began, and the way back there if the block fails.
+
+
+class _Place(Struct, frozen=True):
+    """One partition's position and its stored offset, with the topic's id."""
+
+    topic_id: int
+    position: int
+    stored: Stored
+
+
+class Bookmark(Struct, frozen=True):
+    """The places of a consumer in its partitions, in turn: opaque, for `Consumer.end_block`."""
+
+    places: dict[TopicPartitionKey, _Place]
+
+
+def bookmark(assignment: Assignment, reading: Reading) -> Bookmark:
+    """Note where the consumer is; a position that is not found yet is noted when it is."""
+    reading.settle()
+    places = {}
+    under_way = reading.partition_under_way()
+    for progress in sorted(assignment.in_turn(), key=lambda progress: progress.key != under_way):
+        places[progress.key] = _Place(progress.topic_id, progress.position, progress.stored)
+        progress.began_at = None
+    return Bookmark(places)
+
+
+def rewind(assignment: Assignment, reading: Reading, began: Bookmark) -> None:
+    """Move positions and stored offsets back to where they were; messages that were fetched are read again.
+
+    A partition that was assigned later returns to its first position. One whose topic was created again stays.
+    """
+    reading.give_back()
+    for progress in assignment:
+        place = began.places.get(progress.key)
+        if place is not None and place.topic_id not in (NO_TOPIC_ID, progress.topic_id):
+            continue
+        position = place.position if place is not None and place.position >= 0 else progress.began_at
+        if position is None:
+            continue
+        reading.discard(progress.key)
+        progress.go_to(position)
+        progress.stored = Stored() if place is None else place.stored
+    assignment.take_turns(began.places)
+    reading.poll_again()
+
+
+def unread(assignment: Assignment, reading: Reading, messages: Iterable[Message]) -> None:
+    """Go back before `messages`, the last ones that were handed out: they are read again, and count as not read."""
+    reading.give_back()
+    first: dict[TopicPartitionKey, int] = {}
+    for message in messages:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() is None and topic is not None and partition is not None and offset is not None:
+            first.setdefault((topic, partition), offset)
+    for key, position in first.items():
+        progress = assignment.get(key)
+        if progress is None or progress.position <= position:
+            continue  # it has another owner now, or was sought elsewhere
+        reading.discard(key)
+        progress.go_to(position)
+        if progress.stored.offset > position:
+            progress.stored = Stored(position)
+    reading.poll_again()
+
+
+# What a consumer answers about partitions and topics: it reads the log, and changes nothing.
+
+
+def clock_of(consumer: ConsumerLookups) -> Clock:
+    """Return the clock of the consumer's store."""
+    return consumer._log.clock
+
+
+class ConsumerLookups(WithoutCredentials):
+    """The calls of a consumer that ask for offsets, times and topics."""
+
+    _settings: ConsumerSettings
+    _log: Log
+    _store: Store
+    _reading: Reading
+
+    @in_time("timeout", clock_of)
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = -1.0, cached: bool = False
+    ) -> tuple[int, int]:
+        """Return (log start offset, end) of `partition`: under read_committed the end is the last stable offset.
+
+        `cached` answers from the view that is being read, without a poll of the log.
+
+        Raises:
+            KafkaException: ``_UNKNOWN_PARTITION``.
+        """
+        self._check()
+        arguments.instance("partition", partition, TopicPartition)
+        if arguments.boolean("cached", cached):
+            return self._reading.watermarks_in_view((partition.topic, partition.partition))
+        view = self._view_of(partition)
+        return view.log_start_offset, end_of(view, self._settings.isolation)
+
+    @in_time("timeout", clock_of)
+    def offsets_for_times(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0
+    ) -> list[TopicPartition]:
+        """Return for each of `partitions`, whose offset is a time in milliseconds, the first offset that is not older.
+
+        OFFSET_END where there is none; the end for OFFSET_END, and the start for OFFSET_BEGINNING.
+
+        Raises:
+            KafkaException: ``_UNKNOWN_PARTITION``.
+        """
+        self._check()
+        given = topic_partitions("partitions", partitions)
+        with self._log.within(_TIMEOUT_S):
+            whole = view_of_existing(self._log, (partition.topic for partition in given))
+        found = []
+        for partition in given:
+            answer = TopicPartition(partition.topic, partition.partition, partition.offset)
+            if partition.offset >= 0:
+                view = _of_view(whole, partition)
+                offset = offset_for_time(self._log.objects, view, partition.offset, self._settings.isolation)
+                answer.offset = OFFSET_END if offset is None else offset
+            elif partition.offset in (OFFSET_BEGINNING, OFFSET_END):
+                view = _of_view(whole, partition)
+                begins = partition.offset == OFFSET_BEGINNING
+                answer.offset = view.log_start_offset if begins else end_of(view, self._settings.isolation)
+            found.append(answer)
+        return found
+
+    def _view_of(self, partition: TopicPartition) -> PartitionView:
+        with self._log.within(_TIMEOUT_S):
+            return _of_view(view_of_existing(self._log, [partition.topic]), partition)
+
+    @in_time("timeout", clock_of)
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
+        """Return all topics, or `topic` alone."""
+        self._check()
+        topic = arguments.text_or_none("topic", topic)
+        self._log.refresh()
+        return cluster_metadata(self._settings.uri, self._log.listed_topics(topic), topic)
+
+    @in_time("timeout", clock_of)
+    def cluster_id(self, timeout: float | None = -1.0) -> str:
+        """Return the id that the store was created with; `timeout` is in seconds."""
+        self._check()
+        return self._log.store_id
+
+
+def _of_view(view: ReadView, partition: TopicPartition) -> PartitionView:
+    found = view.partitions.get((partition.topic, partition.partition))
+    if found is None:
+        reason = unknown_partition(partition).str()
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
+    return found
+
 
 _ARROW_RECORDS: Final = 100_000
 _TIMEOUT_S: Final = 60.0

@@ -23,7 +23,7 @@ from sparktxn.log.write.queue import Ticket
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Deadline
 from sparktxn.process.dropped import give_back_later, hold
-from sparktxn.store.joining import submit_join
+from sparktxn.store.memberexpiry import submit_join
 from sparktxn.values.structs import MemberState
 
 __all__ = ["TRANSITIONS", "MemberEvent", "Membership", "Seen", "Speaker", "Status"]

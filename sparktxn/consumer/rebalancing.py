@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from sparktxn.consumer.assignment import Assignment, Progress
+from sparktxn.consumer.assignment import Assignment, Progress, RebalanceCallback
 from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.member import MemberEvent, Membership, Seen, Status
-from sparktxn.consumer.polling import Reading
-from sparktxn.consumer.readingstates import Gathering
-from sparktxn.consumer.subscription import RebalanceCallback
+from sparktxn.consumer.polling import Gathering, Reading
 from sparktxn.consumer.turns import ConsumerTurns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import OFFSET_INVALID, ErrorMessage, TopicPartition

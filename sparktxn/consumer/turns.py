@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sparktxn.process.clock import acquired_in_time, callers_own_time, time_left_s
-from sparktxn.process.fork import ForkGuard
+from sparktxn.process.dropped import ForkGuard
 from sparktxn.values.fieldtypes import Result
 
 __all__ = ["ConsumerTurns", "in_turn"]

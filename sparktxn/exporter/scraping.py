@@ -7,9 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from sparktxn.exporter.storemetrics import StoreMetrics
-from sparktxn.process.answeredhosts import AnsweredHosts
-from sparktxn.process.listening import address_of, listening
-from sparktxn.process.wsgiserver import Application, wsgi_server
+from sparktxn.process.listening import AnsweredHosts, Application, address_of, listening, wsgi_server
 from sparktxn.store import Store
 
 __all__ = ["serve"]

@@ -18,9 +18,9 @@ from sparktxn.format.checkpoint import SEGMENTS_PREFIX
 from sparktxn.log.keep.runs import sizes_of, small_files
 from sparktxn.log.log import Log
 from sparktxn.log.views.entrysummary import summaries
-from sparktxn.log.views.wholestate import Snapshot
+from sparktxn.log.views.viewing import Snapshot
 from sparktxn.log.write.storeclock import modified_ms
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.store import Store
 from sparktxn.store.memberwatch import SeenMember, seen_members
 from sparktxn.values.structs import (

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
+from sparktxn.format.decodeguard import READER_FEATURES, check_features, undecodable
 from sparktxn.format.entry import check_format, is_sealed, open_document, seal_document
 from sparktxn.format.names import check_names, checked_name
-from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
 from sparktxn.values.structs import (
     Int64,
     ManifestRef,
@@ -29,7 +29,20 @@ from sparktxn.values.structs import (
     StateRecord,
 )
 
-__all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "checked_head", "decode_head", "decode_hint", "decode_part"]
+__all__ = [
+    "CheckpointHead",
+    "CheckpointHint",
+    "HorizonMarker",
+    "PartRef",
+    "checked_head",
+    "decode_head",
+    "decode_hint",
+    "decode_marker",
+    "decode_part",
+    "encode_marker",
+]
+
+
 __all__ += [
     "HALVES_PREFIX",
     "PUBLISHED_PREFIX",
@@ -335,5 +348,32 @@ def decode_hint(data: bytes) -> CheckpointHint | None:
     """Return the hint, or None if it cannot be read: a reader that follows it checks everything anyway."""
     try:
         return _hint_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# Horizon markers: which entries may be gone, and which checkpoints are kept (PROTOCOL.md, "Horizon markers").
+#
+# The number is in the marker's name. The body names the checkpoints that count although they stand on one below it.
+
+
+class HorizonMarker(Struct, frozen=True):
+    """The body. `checkpoints` are the tokens of heads at or above the horizon whose `base` is below it."""
+
+    checkpoints: tuple[str, ...]
+
+
+_decoder: Final = msgspec.json.Decoder(HorizonMarker)
+
+
+def encode_marker(checkpoints: Iterable[str]) -> bytes:
+    """Return the bytes of a marker."""
+    return _encoder.encode(HorizonMarker(tuple(sorted(checkpoints))))
+
+
+def decode_marker(data: bytes) -> HorizonMarker | None:
+    """Return the body, or None if it cannot be read: then every head that is whole counts."""
+    try:
+        return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -11,9 +11,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 
 from sparktxn.values.fieldtypes import StoredTopicIdPartition
-from sparktxn.values.groupstructs import OffsetToCommit
-from sparktxn.values.structs import Compaction, HalfSegment, Int64, ManifestRef
-from sparktxn.values.tablestructs import TableToPublish
+from sparktxn.values.structs import Compaction, HalfSegment, Int64, ManifestRef, OffsetToCommit, TableToPublish
 
 __all__ = [
     "AddOffsetsToTxn",
@@ -84,7 +82,7 @@ _SHORT: Final = {
 class _Base(
     Struct, frozen=True, gc=False, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename=_SHORT
 ):
-    """What all commands share. Those that `may_travel` may be put by another process, see `format/intent.py`."""
+    """What all commands share. Those that `may_travel` may be put by another process, see `format/entry.py`."""
 
     may_travel: ClassVar[bool] = False
 

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
+from sparktxn.format.decodeguard import undecodable
 from sparktxn.format.entry import FORMAT_VERSION, open_document, seal_document
-from sparktxn.format.newer import undecodable
 from sparktxn.values.structs import Int64
 
 __all__ = ["CopyDocument", "decode_copy", "encode_copy"]

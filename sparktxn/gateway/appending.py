@@ -20,15 +20,14 @@ import pyarrow as pa
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import ExpireProducers
 from sparktxn.log.log import Log
-from sparktxn.process.background import start_thread
+from sparktxn.process.background import start_thread, without_frames
 from sparktxn.process.clock import Deadline, time_left_s
 from sparktxn.process.events import log_event
-from sparktxn.process.frames import without_frames
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
-from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.state.transactions.producerfencing import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from sparktxn.admin import AdminClient
 from sparktxn.gateway.appending import AppendRounds
-from sparktxn.gateway.clientplaces import Clients
-from sparktxn.gateway.following import LogEnd
 from sparktxn.gateway.gatewaysettings import CONSUMER_SESSION_MS, GatewaySettings
 from sparktxn.gateway.groups.classicgroups import ClassicGroups
 from sparktxn.gateway.groups.consumergroups import ConsumerGroups
@@ -17,9 +15,9 @@ from sparktxn.gateway.groups.members import Members
 from sparktxn.gateway.partitionreads import Reads
 from sparktxn.gateway.placement import Placement, Referrals
 from sparktxn.gateway.requestfigures import GatewayFigures
-from sparktxn.gateway.requestmemory import FrameMemory, RequestMemory
-from sparktxn.gateway.security.failedlogins import FailedLogins
-from sparktxn.gateway.storecalls import StoreCalls
+from sparktxn.gateway.requestmemory import Clients, FrameMemory, RequestMemory
+from sparktxn.gateway.security.authentication import FailedLogins
+from sparktxn.gateway.storecalls import LogEnd, StoreCalls
 from sparktxn.gateway.topiclookup import TopicLookup
 from sparktxn.gateway.transactions.heldtransactions import HeldTransactions
 from sparktxn.process.clock import time_left_s

@@ -21,9 +21,8 @@ from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.connection import Connection
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.security.access import Access, AccessOptions, access_of
-from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.clock import Deadline
-from sparktxn.process.listening import Endpoint, endpoint, listening
+from sparktxn.process.listening import AnsweredHosts, Endpoint, endpoint, listening
 from sparktxn.store import Store
 
 __all__ = ["serve", "serve_client", "serve_clients"]

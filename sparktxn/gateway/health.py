@@ -12,11 +12,9 @@ from sparktxn import metrics
 from sparktxn.errors import ConfigurationError, KafkaException, extra_to_install
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.requestfigures import FAMILIES, Samples
-from sparktxn.process.answeredhosts import AnsweredHosts
 from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline
-from sparktxn.process.listening import Endpoint, address_of, listening
-from sparktxn.process.wsgiserver import Application, wsgi_server
+from sparktxn.process.listening import AnsweredHosts, Application, Endpoint, address_of, listening, wsgi_server
 from sparktxn.store.writeproblem import write_problem
 
 try:

@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
 from sparktxn.gateway.typedrecords import records_of
-from sparktxn.gateway.wire.compression import UNCOMPRESSED, ZSTD, codec_of
-from sparktxn.gateway.wire.recordbatches import control_batch, encode_batches
+from sparktxn.gateway.wire.recordbatches import UNCOMPRESSED, ZSTD, codec_of, control_batch, encode_batches
 from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.scan.offsets import view_of_existing
 from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_type
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.store import Store, read_task
-from sparktxn.store.existingview import view_of_existing
 
 __all__ = ["Fetched", "Reads"]
 

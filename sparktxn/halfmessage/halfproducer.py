@@ -14,8 +14,7 @@ from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.process.clock import Clock, SystemClock
-from sparktxn.process.dropped import give_back_later
-from sparktxn.process.fork import NoCopies
+from sparktxn.process.dropped import NoCopies, give_back_later
 from sparktxn.values.structs import HalfState
 
 __all__ = ["HalfProducer", "MessageQueue", "clock_of", "filled"]

@@ -17,7 +17,7 @@ from sparktxn.process.clock import callers_own_time, in_time
 from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 from sparktxn.values.arguments import Checked
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import HalfState
 
 __all__ = [

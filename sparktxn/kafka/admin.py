@@ -12,9 +12,9 @@ from msgspec.structs import force_setattr
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.kafka.operations import AclOperation
+from sparktxn.kafka.unsupported import AclOperation
 from sparktxn.values import arguments
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.quantities import html_table
 
 _CONSTANTS: Final = (
     "CONFIG_SOURCE_DEFAULT_CONFIG",

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from sparktxn.kafka.admin import Node
 from sparktxn.kafka.message import TopicPartition, topic_partitions
-from sparktxn.kafka.operations import AclOperation
+from sparktxn.kafka.unsupported import AclOperation
 from sparktxn.values import arguments
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.quantities import html_table
 
 __all__ = [
     "ConsumerGroupDescription",

@@ -11,8 +11,8 @@ from msgspec.structs import force_setattr
 
 from sparktxn.errors import KafkaError
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import Int64, Natural
 
 __all__ = [

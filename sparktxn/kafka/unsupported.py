@@ -7,11 +7,17 @@ from enum import IntEnum
 from typing import Any, ClassVar, Final, NoReturn
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.process.dropped import NoCopies
+from sparktxn.values import arguments
 
 __all__ = [
+    "CLUSTER_OPERATIONS",
+    "GROUP_OPERATIONS",
+    "TOPIC_OPERATIONS",
     "AcknowledgeType",
     "AclBinding",
     "AclBindingFilter",
+    "AclOperation",
     "AclPermissionType",
     "DeserializingShareConsumer",
     "ElectionType",
@@ -25,8 +31,10 @@ __all__ = [
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
     "UserScramCredentialsDescription",
+    "WithoutCredentials",
     "not_implemented",
 ]
+
 
 _ACCESS: Final = "the object store's own permissions say who may read and write"
 _USERS: Final = "a store has no users: the object store's credentials are storage.* settings"
@@ -130,3 +138,74 @@ ResourcePatternType = IntEnum("ResourcePatternType", "UNKNOWN ANY MATCH LITERAL 
 ScramMechanism = IntEnum("ScramMechanism", "UNKNOWN SCRAM_SHA_256 SCRAM_SHA_512", start=0)
 ElectionType = IntEnum("ElectionType", "PREFERRED UNCLEAN", start=0)
 AcknowledgeType = IntEnum("AcknowledgeType", "ACCEPT RELEASE REJECT")
+
+
+# The call by which programs renew the password of a broker's user: checked, and without effect.
+
+
+class WithoutCredentials(NoCopies):
+    """A client of a store: its credentials are ``storage.*`` settings, or the machine's own."""
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Check `username` and `password`, and change nothing: a store has credentials of its own.
+
+        Raises:
+            TypeError: one is not a str; no value is shown.
+            RuntimeError: the client is closed.
+        """
+        self._check()
+        arguments.text("username", username, secret=True)
+        arguments.text("password", password, secret=True)
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+
+# The operations that rules of access are about, and those of each kind of resource, as Kafka numbers them.
+
+
+class AclOperation(IntEnum):
+    """What a rule is about (Kafka's ids)."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+# A broker without access control lists authorizes every operation that its kind of resource has.
+CLUSTER_OPERATIONS: Final = (
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
+)
+TOPIC_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+GROUP_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)

@@ -15,13 +15,12 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_store, encode_store
 from sparktxn.log.follow.follower import Follower
-from sparktxn.log.follow.newestcopy import check_copied
+from sparktxn.log.follow.heads import check_copied
 from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.log.views.known import Known, KnownState
 from sparktxn.log.views.readview import ReadView
 from sparktxn.log.views.refusals import Refusals
-from sparktxn.log.views.viewing import Viewer
-from sparktxn.log.views.wholestate import Snapshot
+from sparktxn.log.views.viewing import Snapshot, Viewer
 from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.storeclock import ClockCheck
@@ -30,7 +29,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
-from sparktxn.state.recordtimes import Condition
+from sparktxn.state.settings import Condition
 from sparktxn.values.fieldtypes import Result
 
 __all__ = ["CLOSE_TIMEOUT_S", "Log"]

@@ -28,8 +28,7 @@ from sparktxn.maintenance.rewriting.rewrite import (
 )
 from sparktxn.maintenance.sweeping.retention import RetentionReport, ShortenedPartition, apply_retention
 from sparktxn.maintenance.sweeping.sweep import ExpiredMember, Sweeper, SweepReport, TimedOutTransaction, sweep
-from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, vacuum
-from sparktxn.maintenance.vacuuming.vacuumlimits import VacuumLimit
+from sparktxn.maintenance.vacuuming.vacuum import VacuumLimit, VacuumReport, vacuum
 
 __all__ = [
     "CompactReport",

@@ -24,7 +24,7 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, SystemClock
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = [
     "CRC32C",

@@ -16,7 +16,8 @@ from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
 from sparktxn.objectstore.putting import put_until_stored, replace_hint
 from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
-from sparktxn.tableformats import delta, icebergnames
+from sparktxn.tableformats import delta
+from sparktxn.tableformats import version as icebergnames
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState
 

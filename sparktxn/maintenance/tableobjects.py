@@ -13,9 +13,9 @@ from sparktxn.errors import ConfigurationError, DamagedObject, extra_to_install
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.tableformats import delta, icebergnames
-from sparktxn.tableformats.formatversions import FOLDERS, FormatVersions, is_metadata, versions_in
-from sparktxn.tableformats.version import TableVersion
+from sparktxn.tableformats import delta
+from sparktxn.tableformats import version as icebergnames
+from sparktxn.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
 from sparktxn.values.structs import TableState
 
 __all__ = [

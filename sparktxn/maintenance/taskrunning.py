@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.clock import is_time_up
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import Result
+from sparktxn.values.quantities import counted
 
 __all__ = ["TASKS_PER_RUN", "RunTasks", "all_results", "in_other_processes", "waves"]
 

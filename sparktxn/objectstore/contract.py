@@ -8,6 +8,7 @@ unknown").
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,18 +19,22 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.process.clock import governing_deadline, time_left_s
 
 __all__ = [
+    "NEEDS_A_HAND",
     "OBJECT_SIZE_MAX",
     "FolderStore",
     "NotSent",
     "ObjectInfo",
     "ObjectReader",
     "ObjectStore",
+    "PutAnswer",
     "PutOutcome",
     "check_time",
     "checked_data",
     "checked_object_name",
     "checked_prefix",
+    "meaning_of",
 ]
+
 
 OBJECT_SIZE_MAX: Final = 48 * 1024 * 1024
 """Above this, clients split a put into parts, where some of them drop the condition."""
@@ -202,3 +207,72 @@ def check_time(verb: str, what: str) -> None:
 def no_time(seconds: float | None) -> str:
     """Say that the time of a call is up."""
     return "its caller has given up" if seconds is None else f"the call's time-out of {seconds:g} s has passed"
+
+
+# What a store's answer to a put means: one table, for all clouds and for local disks.
+#
+# The answer alone does not decide whether the object can be there. A client below may have sent the request before,
+# and got no answer to that: see `RemoteStore.put_if_absent`.
+
+
+class PutAnswer(Enum):
+    """The kinds of answers to a put that has failed."""
+
+    TAKEN = "the name is taken"
+    REFUSED = "this request has written nothing, and neither will the next: a right, space or the bucket is missing"
+    REFUSED_FOR_NOW = "this request has written nothing, and a later one may: credentials or a clock are renewed"
+    UNANSWERED = "nothing is known: it may have been written"
+
+
+_TAKEN: Final = frozenset({"PreconditionFailed", "BlobAlreadyExists"})
+
+_FOR_NOW: Final = frozenset(
+    # S3: the clock, and credentials that a role or a file renews.
+    {"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"}
+    | {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "TokenExpired"}
+    # Azure: a signature that has expired, or a clock that is off.
+    | {"AuthenticationFailed", "InvalidAuthenticationInfo", "ExpiredAuthenticationToken"}
+    # Google: credentials; and 403 for requests that are too frequent.
+    | {"expired", "rateLimitExceeded", "userRateLimitExceeded"}
+)
+_REFUSED: Final = frozenset(
+    {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccountProblem"}
+    | {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "MethodNotAllowed", "InvalidObjectState"}
+    | {"QuotaExceeded", "quotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+)
+_REFUSED_STATUS: Final = frozenset({403, 404, 405, 507})
+
+NEEDS_A_HAND: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
+)
+"""Errors of a local disk that stay until an administrator makes room, or gives a permission."""
+
+
+def meaning_of(status: int, code: str) -> PutAnswer:
+    """Return what an answer of HTTP to a put means; in doubt that nothing is known.
+
+    >>> meaning_of(403, "AccessDenied").name, meaning_of(403, "ExpiredToken").name, meaning_of(500, "").name
+    ('REFUSED', 'REFUSED_FOR_NOW', 'UNANSWERED')
+
+    Args:
+        status: the status of HTTP; 0 if there is no answer.
+        code: the store's own code, or empty.
+    """
+    if status == 412 or code in _TAKEN:
+        return PutAnswer.TAKEN
+    # An answer without a code may be that of a proxy, which knows nothing of the store.
+    if not code or (not 400 <= status < 500 and status != 507):
+        return PutAnswer.UNANSWERED
+    if code in _FOR_NOW or status == 401:
+        return PutAnswer.REFUSED_FOR_NOW
+    if code in _REFUSED or status in _REFUSED_STATUS:
+        return PutAnswer.REFUSED
+    return PutAnswer.UNANSWERED

@@ -22,13 +22,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.process.clock import Deadline, SystemClock, callers_own_time, time_left_s
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Background", "InlineBackground", "ThreadBackground", "after_threads", "start_thread"]
+__all__ = ["Background", "InlineBackground", "ThreadBackground", "after_threads", "start_thread", "without_frames"]
 
 
 _IDLE_S: Final = 10.0
@@ -410,3 +410,21 @@ class InlineBackground:
 
     def close(self, timeout_s: float | None = None) -> None:
         """Do nothing: nothing is under way."""
+
+
+# Errors that are kept as values: what a frame has in its variables stays as long as an error that came through it.
+
+Error = TypeVar("Error", bound=BaseException)
+
+
+def without_frames(error: Error) -> Error:
+    """Return an error without the frames that it and its causes came through, for a caller that keeps it.
+
+    Mostly the error is in one of these frames, too. Both would then stay until the interpreter looks for cycles, with
+    all that a request had: a gateway's records among it.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error

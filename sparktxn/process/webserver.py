@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from sparktxn.process.answeredhosts import AnsweredHosts
-from sparktxn.process.listening import address_of, listening
+from sparktxn.process.listening import AnsweredHosts, address_of, listening
 
 __all__ = ["serve_application"]
 

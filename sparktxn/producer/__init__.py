@@ -1,8 +1,7 @@
 """Writing records: the queue, the segments, the transaction."""
 
 from sparktxn.producer.client import Producer
-from sparktxn.producer.preparedstate import PreparedTransaction
 from sparktxn.producer.serializing import SerializingProducer
-from sparktxn.producer.states import TransactionPhase
+from sparktxn.producer.states import PreparedTransaction, TransactionPhase
 
 __all__ = ["PreparedTransaction", "Producer", "SerializingProducer", "TransactionPhase"]

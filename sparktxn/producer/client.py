@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from zlib import crc32
 
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreError, StoreUnavailable
+from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.client import settings_of_keywords
 from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.kafka.statscallback import Statistics
+from sparktxn.kafka.statscallback import Statistics, by_topic
+from sparktxn.kafka.unsupported import WithoutCredentials
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.metrics.process import PROCESS, Call
+from sparktxn.process.background import after_threads
 from sparktxn.process.clock import Clock, Deadline, SystemClock, acquired_in_time, in_time, is_time_up, time_left_s
-from sparktxn.process.dropped import give_back_later, weakly
+from sparktxn.process.dropped import ForkGuard, give_back_later, made_before, weakly
 from sparktxn.process.events import log_event
-from sparktxn.producer.answers import ProducerLookups, clock_of, closing_time_s, own_time_s
-from sparktxn.producer.batches import checked_columns, produce_each
-from sparktxn.producer.block import transaction_block
-from sparktxn.producer.holdings import Holdings, watch
-from sparktxn.producer.linger import Linger
+from sparktxn.producer.linger import Linger, checked_columns, produce_each
 from sparktxn.producer.outbox import Outbox, buffers_of
-from sparktxn.producer.partitionchoice import PartitionChoice
-from sparktxn.producer.preparedstate import PreparedTransaction
-from sparktxn.producer.producerstatistics import producer_statistics
 from sparktxn.producer.recordvalues import (
     Positioned,
     batch_messages,
@@ -39,20 +38,324 @@ from sparktxn.producer.recordvalues import (
     seconds,
 )
 from sparktxn.producer.reports import DeliveryCallback, Reports
-from sparktxn.producer.states import TransactionPhase
-from sparktxn.producer.topics import Topics
+from sparktxn.producer.states import PreparedTransaction, TransactionPhase
+from sparktxn.producer.topics import PartitionChoice, Topics
 from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, TopicBuffer
 from sparktxn.stage.columnconversion import tables_of
 from sparktxn.stage.pendingsegment import purged
 from sparktxn.stage.rowpartitions import row_partitions, split
-from sparktxn.store.registry import acquire_log, release_log
+from sparktxn.stage.transaction import NO_IDENTITY
+from sparktxn.store.registry import acquire_log, release_dropped, release_log
 from sparktxn.values import arguments
+from sparktxn.values.quantities import html_table
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Producer"]
+__all__ = [
+    "Holdings",
+    "Producer",
+    "ProducerLookups",
+    "clock_of",
+    "closing_time_s",
+    "own_time_s",
+    "producer_statistics",
+    "transaction_block",
+    "watch",
+]
+
+
+# What a producer answers about its store and itself.
+
+clock_of: Final = attrgetter("_clock")
+"""Returns the clock of a producer's store."""
+
+own_time_s: Final = attrgetter("_own_time_s")
+"""Returns how long a call without a time-out may take: a transaction's own time; None outside of transactions."""
+
+closing_time_s: Final = attrgetter("_closing_time_s")
+"""Returns how long close() without a time-out may take."""
+
+
+class ProducerLookups(WithoutCredentials):
+    """The calls of a producer that write nothing, and how it shows itself."""
+
+    _clock: Clock
+    _own_time_s: float | None
+    _settings: ProducerSettings
+    _unusable: str | None
+
+    def __repr__(self) -> str:
+        transactional_id, state = self._settings.transactional_id, self.transaction_state.value
+        parts = [repr(self._settings.uri)]
+        if transactional_id is not None:
+            parts += [f"transactional id {transactional_id!r}", state]
+        if self._unusable is not None:
+            parts.append("closed")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        settings = self._settings
+        row = (settings.uri, settings.transactional_id, self.transaction_state.value, len(self))
+        return html_table("Producer", ("store", "transactional id", "transaction state", "waiting"), [row])
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def transaction_state(self) -> TransactionPhase:
+        """Where the producer is in its transactions."""
+        raise NotImplementedError
+
+    @in_time("timeout", clock_of)
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Return all topics, or `topic` alone, which carries an error if it does not exist."""
+        self._check()
+        topic = arguments.text_or_none("topic", topic)
+        log, _ = self._connect()
+        log.refresh()
+        return cluster_metadata(log.objects.uri, log.listed_topics(topic), topic)
+
+    @in_time("timeout", clock_of)
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Return the id that the store was created with; `timeout` is in seconds."""
+        self._check()
+        return self._connect()[0].store_id
+
+    def _connect(self) -> tuple[Log, Any]:
+        raise NotImplementedError
+
+
+# `with producer.transaction(…)`: commit at the block's end, abort after an exception, and take the consumer along.
+
+_OPEN: Final = frozenset({TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE_ERROR})
+_MAY_COMMIT: Final = frozenset(
+    {
+        TransactionPhase.COMMITTING_TRANSACTION,
+        TransactionPhase.PREPARING_TRANSACTION,
+        TransactionPhase.PREPARED_TRANSACTION,
+    }
+)
+_FATAL: Final = (
+    "this producer can only be closed. Its consumer is back where the block began: unless another instance has taken "
+    "over, begin again with a new producer"
+)
+_UNKNOWN: Final = (
+    "it is not known whether the transaction was committed. Close the producer and the consumer, and make new ones: "
+    "they start from the offsets that are committed"
+)
+
+
+class _Producer(Protocol):
+    """What a block needs of a producer."""
+
+    @property
+    def transaction_state(self) -> TransactionPhase: ...
+
+    def begin_transaction(self) -> None: ...
+
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: ConsumerGroupMetadata
+    ) -> None: ...
+
+    def commit_transaction(self) -> None: ...
+
+    def abort_transaction(self) -> None: ...
+
+
+class _Source:
+    """The consumer whose positions the block commits: it returns to where the block began if that fails.
+
+    Another object with a consumer's `assignment`, `position` and `consumer_group_metadata` stays where it is.
+    """
+
+    def __init__(self, consumer: Positioned | None) -> None:
+        self._consumer = consumer
+        self._end: Any = getattr(consumer, "end_block", None)
+        self._began: Any = consumer.begin_block() if self._end is not None else None  # type: ignore[union-attr]
+
+    def send_offsets(self, producer: _Producer) -> None:
+        """Add the positions to the transaction."""
+        consumer = self._consumer
+        if consumer is not None:
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata())
+
+    def end(self, *, committed: bool) -> None:
+        """Go on after the transaction."""
+        if self._end is not None:
+            self._end(self._began, committed)
+
+    def fail(self, producer: _Producer, error: BaseException, *, commits: bool) -> None:
+        """Go back to where the block began, unless the transaction may still have been committed."""
+        state = producer.transaction_state
+        if state is TransactionPhase.FATAL_ERROR:
+            # A refusal has written nothing. After another error of a commit, the log may hold the transaction.
+            unknown = commits and isinstance(error.__cause__, StoreError)
+            if self._end is not None:
+                error.add_note(_UNKNOWN if unknown else _FATAL)
+            if unknown:
+                return
+        if state not in _MAY_COMMIT:
+            self.end(committed=False)
+
+
+@contextmanager
+def transaction_block(producer: _Producer, offsets_from: Positioned | None) -> Iterator[None]:
+    """Begin a transaction; commit it when the block ends, abort it after an exception."""
+    producer.begin_transaction()
+    source = _Source(None)
+    try:
+        source = _Source(offsets_from)
+        yield
+        source.send_offsets(producer)
+    except BaseException as error:
+        _abort_after(producer, error)
+        source.fail(producer, error, commits=False)
+        raise
+    try:
+        producer.commit_transaction()
+    except KafkaException as error:
+        if error.error.txn_requires_abort():
+            _abort_after(producer, error)
+        source.fail(producer, error, commits=True)
+        raise
+    source.end(committed=True)
+
+
+def _abort_after(producer: _Producer, error: BaseException) -> None:
+    """Abort the open transaction, if it can be; `error` is what the caller will see, whatever the abort says."""
+    if producer.transaction_state in _OPEN:
+        try:
+            producer.abort_transaction()
+        except KafkaException as abort_error:
+            error.add_note(f"the abort that followed failed: {abort_error}")
+
+
+# What a producer holds of its process: a share of a log, a lingering thread, and records that wait.
+
+_finishing: set[Holdings] = set()
+
+
+class Holdings:
+    """What is left when a producer is dropped without `close()`, or the interpreter ends before it is closed."""
+
+    def __init__(self, client_id: str, log: Log, outbox: Outbox, buffers: Buffers, linger: Linger | None) -> None:
+        self._client_id = client_id
+        self._log = log
+        self._outbox = outbox
+        self._buffers = buffers
+        self._linger = linger
+        self._fork = ForkGuard()
+        self._dropped_before = 0
+
+    def give_back(self) -> None:
+        """Store what the lingering thread has not sent yet, warn of records that are lost, and give the log back.
+
+        For a producer that is gone. Does not wait for the thread.
+        """
+        self._dropped_before = self._outbox.dropped_records
+        _finishing.add(self)
+        if self._linger is None or not self._linger.finish(self._end):
+            self._end()
+
+    def warn_at_exit(self) -> None:
+        """Log how many records the end of the interpreter loses, if it loses any."""
+        lost = self._buffers.not_stored()
+        if lost:
+            log_event("records_lost_at_exit", records=lost, client_id=self._client_id)
+
+    def _end(self) -> None:
+        lost = self._buffers.not_stored() + self._outbox.dropped_records - self._dropped_before
+        if lost:
+            log_event("records_lost_by_drop", client_id=self._client_id, records=lost)
+        _finishing.discard(self)
+        release_dropped(self._log, self._fork)
+
+
+class _Holder(Protocol):
+    """What this module knows of a producer."""
+
+    _holdings: Holdings | None
+    _unusable: str | None
+    _accepting: dict[Any, Any]
+
+
+_producers: weakref.WeakSet[_Holder] = weakref.WeakSet()
+
+
+def watch(producer: _Holder) -> None:
+    """Take part in what becomes of `producer` after a fork, and at the end of the interpreter."""
+    _producers.add(producer)
+
+
+def _after_fork_in_child() -> None:
+    for producer in _producers:
+        producer._unusable = producer._unusable or made_before("producer")
+        producer._accepting.clear()  # produce() then takes the way that checks the handle
+        producer._holdings = None  # what it holds is the parent's to give back
+
+
+def _at_exit() -> None:
+    """Warn about all records that wait: the threads that would have stored them have ended."""
+    for producer in list(_producers):
+        holdings, producer._holdings = producer._holdings, None
+        if holdings is not None:
+            holdings.warn_at_exit()
+    for holdings in list(_finishing):
+        holdings.warn_at_exit()
+
+
+after_threads(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# What a producer says in its statistics, with librdkafka's names.
+
+_S: Final = TransactionPhase
+
+_TXN_STATES: Final = {
+    _S.UNINITIALIZED: "Init",
+    _S.INITIALIZING: "WaitPID",
+    _S.READY: "Ready",
+    _S.IN_TRANSACTION: "InTransaction",
+    _S.PREPARING_TRANSACTION: "BeginCommit",
+    _S.PREPARED_TRANSACTION: "BeginCommit",
+    _S.COMMITTING_TRANSACTION: "CommittingTransaction",
+    _S.ABORTING_TRANSACTION: "AbortingTransaction",
+    _S.ABORTABLE_ERROR: "AbortableError",
+    _S.FATAL_ERROR: "FatalError",
+}
+
+
+def producer_statistics(
+    settings: ProducerSettings, buffers: Buffers | None, outbox: Outbox | None, state: TransactionPhase
+) -> dict[str, Any]:
+    """Return the fields of a producer; `state` is that of its transactions, if it has any.
+
+    Before the producer has opened its store, `buffers` and `outbox` are None, and nothing waits.
+    """
+    identity = NO_IDENTITY if outbox is None else outbox.identity
+    stored = {} if outbox is None else dict(outbox.stored_records)
+    eos = {
+        "idemp_state": "Init" if identity == NO_IDENTITY else "Assigned",
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.producer_epoch,
+    }
+    if settings.transactional_id is not None:
+        eos |= {"txn_state": _TXN_STATES[state], "txn_may_enq": state is _S.IN_TRANSACTION}
+    return {
+        "msg_cnt": 0 if buffers is None else len(buffers),
+        "msg_size": 0 if buffers is None else buffers.buffered_bytes(),
+        "msg_max": settings.queue_messages_max,
+        "msg_size_max": settings.queue_bytes_max,
+        "txmsgs": sum(stored.values()),
+        "topics": by_topic({place: {"txmsgs": records} for place, records in stored.items()}),
+        "eos": eos,
+    }
+
 
 _CALLBACKS: Final = ("on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb")
 _PAUSE_S: Final = 0.05

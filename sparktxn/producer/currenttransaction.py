@@ -33,8 +33,8 @@ from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, TransactionOperation, failure_of
 from sparktxn.stage.pendingsegment import PendingSegment, purged
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
-from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa
+
 from sparktxn.errors import (
     ConfigurationError,
     ErrorCode,
@@ -16,19 +18,57 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn.process.clock import Ids
 from sparktxn.process.events import log_event
-from sparktxn.producer.partitionchoice import PartitionChoice
 from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.columnconversion import without_key
+from sparktxn.stage.partitioner import Partitioner, partitioner, partitions_of_keys
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
 from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Topics", "check_partition", "too_large"]
+__all__ = ["PartitionChoice", "Topics", "check_partition", "consistent", "fnv1a", "murmur2", "too_large"]
+
+
+# Which partition a record without an explicit one goes to.
+
+
+class PartitionChoice:
+    """librdkafka's partitioner of one producer.
+
+    Where it would choose at random, records stay in one partition until its segment is sent off, then go to the next.
+    This makes fewer, larger segments (sticky partitioning, KIP-480).
+    """
+
+    __slots__ = ("_choose", "_first", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._choose = partitioner(name)
+        self._first = 0
+
+    def seed(self, ids: Ids) -> None:
+        """Let producers begin in different partitions."""
+        self._first = int(ids.token()[:8], 32)
+
+    def prepare(self, topic: TopicBuffer) -> None:
+        """Choose the partition that takes the topic's first records without a key."""
+        topic.shared.sticky = self._first % topic.partition_count
+
+    def partition(self, topic: TopicBuffer, key: bytes | None) -> int:
+        """Return the partition of a record with this key."""
+        return self._choose(key, topic.partition_count, lambda _: topic.shared.sticky)
+
+    def column(self, topic: TopicBuffer, keys: pa.Array) -> pa.Array:
+        """Return the partitions of rows with these keys."""
+        if keys.null_count == len(keys) or topic.partition_count == 1:
+            return pa.repeat(pa.scalar(self.partition(topic, None), pa.int32()), len(keys))
+        return partitions_of_keys(self._name, keys, topic.partition_count, lambda _: topic.shared.sticky)
 
 
 _READ_TIMEOUT_S: Final = 1.0
@@ -144,3 +184,42 @@ def too_large(topic: TopicBuffer, size: int) -> KafkaException:
     )
     reason = f"a record of {size} bytes is larger than {topic.size_max}: {advice}"
     return KafkaException(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason))
+
+
+# confluent-kafka's functions that choose a partition by a key, as the partitioners of the same names do.
+
+
+def murmur2(key: bytes, partition_count: int) -> int:
+    """Return the partition of `key` by Kafka's murmur2, as Java's producers choose it.
+
+    >>> murmur2(b"abc", 7)
+    4
+
+    Raises:
+        TypeError: the key is not bytes, or the count is not a whole number.
+        ConfigurationError: the count is below 1.
+    """
+    return _partition(partitioner("murmur2"), key, partition_count)
+
+
+def consistent(key: bytes, partition_count: int) -> int:
+    """Return the partition of `key` by CRC32, as librdkafka chooses it by default; raises as `murmur2`.
+
+    >>> consistent(b"abc", 7)
+    5
+    """
+    return _partition(partitioner("consistent"), key, partition_count)
+
+
+def fnv1a(key: bytes, partition_count: int) -> int:
+    """Return the partition of `key` by FNV-1a, as Sarama chooses it; raises as `murmur2`.
+
+    >>> fnv1a(b"abc", 7)
+    5
+    """
+    return _partition(partitioner("fnv1a"), key, partition_count)
+
+
+def _partition(choose: Partitioner, key: object, partition_count: object) -> int:
+    count = arguments.integer("partition_count", partition_count, 1, arguments.INT32_MAX)
+    return choose(arguments.bytes_like("key", key), count, lambda _: 0)

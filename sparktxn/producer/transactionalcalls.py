@@ -28,8 +28,7 @@ from sparktxn.format.commands import (
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.outbox import Outbox
-from sparktxn.producer.preparedstate import PreparedTransaction
-from sparktxn.producer.states import ProducerStates, TransactionPhase
+from sparktxn.producer.states import PreparedTransaction, ProducerStates, TransactionPhase
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, TransactionOperation, failure_of
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values import arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from sparktxn.state.transactions.endedranges import by_producer, last_offset_of
+from sparktxn.state.transactions.partitions import by_producer, last_offset_of
 from sparktxn.values.structs import AbortedTransaction, SegmentRef
 
 __all__ = ["AbortedRanges"]

@@ -12,8 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.keep.fileparts import committed_from, joined
-from sparktxn.log.keep.runs import not_rewritten
+from sparktxn.log.keep.runs import committed_from, joined, not_rewritten
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
@@ -27,7 +26,7 @@ from sparktxn.scan.plan import (
     rewritten_segments,
     task_of,
 )
-from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.state.transactions.partitions import CommittedRanges
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef

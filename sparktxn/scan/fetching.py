@@ -12,7 +12,7 @@ from sparktxn.log.follow.inlinerecords import fetch_inline, inline_cache
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import missing_object
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import SegmentRef
 
 __all__ = ["NamedSegment", "check_bytes", "fetch_each", "fetch_segment", "fetch_segments"]

@@ -22,10 +22,10 @@ from sparktxn.state.internal import (
     HISTORY_TABLES,
     INTERNAL_TOPIC_IDS,
     TRANSACTION_STATE,
+    HistoryChange,
     entry_of,
     first_offset,
 )
-from sparktxn.state.recording import HistoryChange
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import (
     CommittedOffset,

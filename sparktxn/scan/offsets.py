@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
+from sparktxn.format.commands import EndTxn, SinkBatchCommit
 from sparktxn.format.schema import offset_column, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
-from sparktxn.log.views.historyview import HistoryView
-from sparktxn.log.views.readview import PartitionView
+from sparktxn.log.log import Log
+from sparktxn.log.views.entryhistory import first_entry
+from sparktxn.log.views.entrysummary import Ending, find_ending
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.log.views.viewing import HistoryView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
@@ -29,9 +35,11 @@ from sparktxn.scan.plan import (
     timestamp_type,
 )
 from sparktxn.scan.transactioncolumns import committed_ranges
-from sparktxn.values.structs import ManifestRef, SegmentRef
+from sparktxn.values import arguments
+from sparktxn.values.structs import ManifestRef, SegmentRef, TransactionState, TransactionStatus
 
-__all__ = ["offset_for_time"]
+__all__ = ["committing_entry", "offset_for_time", "view_of_existing"]
+
 
 _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field(TIMESTAMP).type
 
@@ -129,3 +137,105 @@ def _stored(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> p
     if segment.has_gaps:
         schema, columns = with_offsets(schema), [*columns, offset_column(schema)]
     return decode_segment(data, name, schema=schema, columns=columns, record_count=segment.file_records, verified=True)
+
+
+# Which entry committed a transaction that a user names: as the table ``entries`` shows it, or as a sink's batch.
+
+# The digits of no number that a log may hold are more.
+_TRANSACTION: Final = re.compile(r"(.+):([0-9]{1,19}):([0-9]{1,19})", re.DOTALL)
+_BATCH: Final = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
+
+
+class _Named(NamedTuple):
+    """What a name may mean: (transactional id, producer id, number), and (query id or txnAppId, batch id)."""
+
+    transaction: tuple[str, int, int] | None
+    batch: tuple[str, int] | None
+
+    def is_ended_by(self, end: EndTxn, batch: SinkBatchCommit | None) -> bool:
+        """Return whether `end`, which may have committed a sink's `batch`, ended what is named."""
+        if (end.transactional_id, end.producer_id, end.transaction) == self.transaction:
+            return True
+        return end.committed and batch is not None and (batch.writer_id, batch.batch_id) == self.batch
+
+
+def committing_entry(log: Log, name: str) -> int:
+    """Return the entry that committed the transaction that `name` names.
+
+    Recent ones are found in the state. For others the log's entries are read from the newest to the oldest.
+
+    Raises:
+        ConfigurationError: `name` names no transaction, or one that is open, aborted or not found.
+        DamagedObject: an entry is missing or damaged.
+    """
+    named = _parsed(name)
+    log.refresh()
+    oldest, newest = first_entry(log.objects), log.entry
+    start = oldest
+    for record in log.transactions():
+        entry = _remembered(record, named)
+        if entry is not None:
+            return entry
+        if (record.transactional_id, record.producer_id, record.transaction) == named.transaction:
+            if record.status is TransactionStatus.ONGOING:
+                raise ConfigurationError(
+                    f"transaction {arguments.shown(name)} is open: only a committed one can be read as of"
+                )
+            start = max(oldest, record.start_entry)
+    found = find_ending(log.objects, start, newest, named.is_ended_by)
+    return _committed(name, found, oldest, newest)
+
+
+def _parsed(name: str) -> _Named:
+    transaction, batch = _TRANSACTION.fullmatch(name), _BATCH.fullmatch(name)
+    if batch is None:
+        raise ConfigurationError(
+            f"transaction {arguments.shown(name)} is not the name of one: expected "
+            "transactionalId:producerId:number as the table 'entries' shows it, or queryId:batchId of a sink"
+        )
+    return _Named(
+        None if transaction is None else (transaction[1], int(transaction[2]), int(transaction[3])),
+        (batch[1], int(batch[2])),
+    )
+
+
+def _remembered(record: TransactionState, named: _Named) -> int | None:
+    """Return the entry that committed the sink's batch, if the transactional id's state has it."""
+    if record.sink is None or named.batch is None or record.sink.writer_id != named.batch[0]:
+        return None
+    return next((batch.entry for batch in record.sink.batches if batch.batch_id == named.batch[1]), None)
+
+
+def _committed(name: str, found: Ending | None, oldest: int, newest: int) -> int:
+    if found is None:
+        passed = f", or an entry below {oldest}, which a vacuum may have passed, has" if oldest > 1 else ""
+        raise ConfigurationError(
+            f"transaction {arguments.shown(name)} is unknown: none of the entries {oldest} to {newest} has committed "
+            f"it{passed}; the table 'entries' lists those that they have"
+        )
+    if not found.committed:
+        raise ConfigurationError(
+            f"transaction {arguments.shown(name)} was aborted, by entry {found.entry}: it has no records to read"
+        )
+    return found.entry
+
+
+# One view for all that a request names, whichever of its topics exist.
+
+
+def view_of_existing(log: Log, topics: Iterable[str]) -> ReadView:
+    """Return the newest view of those of `topics` that exist; the others are left out.
+
+    Raises:
+        StoreError: the log cannot be read.
+    """
+    named = sorted(set(topics))
+    while True:
+        try:
+            return log.view(named)
+        except CommandRefused as refused:
+            # One does not exist, or was deleted meanwhile: the view has made this known.
+            existing = [name for name in named if log.topic(name) is not None]
+            if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or existing == named:
+                raise
+            named = existing

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.errors import DamagedObject, ViewExpired
-from sparktxn.format.inline import stream_bytes
 from sparktxn.format.names import is_inline
 from sparktxn.format.schema import offset_column, with_offsets
-from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment, stored_schema
+from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment, stored_schema, stream_bytes
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.plan import ReadTask, by_file

@@ -19,7 +19,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.views.entryhistory import first_entry as first_entry_of
 from sparktxn.log.views.entrysummary import EntrySummary, summaries, transaction_name
 from sparktxn.log.views.readview import PartitionView
-from sparktxn.log.views.wholestate import Snapshot
+from sparktxn.log.views.viewing import Snapshot
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.internalrows import kafka_name, timestamp_us

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -17,7 +18,6 @@ from sparktxn.format import names
 from sparktxn.format.schema import offset_column, stored_schema
 from sparktxn.log.keep.runs import ManifestCache, rewritten_segments_of
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.footers import read_footer
 from sparktxn.tableformats.columnstatistics import statistics_of
 from sparktxn.tableformats.version import TableFile, TableVersion
 from sparktxn.values.fieldtypes import Columns
@@ -31,20 +31,59 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-# Planning, checking and writing a version ask for the same manifests, and the next version for these again.
-_manifests: Final = ManifestCache(8 << 20)
-
 __all__ = [
     "all_files",
     "cut_files",
     "keep_manifest",
     "new_ranges",
     "newest_version",
+    "read_footer",
     "version_of",
     "whole_version",
     "with_statistics",
     "without_offsets",
 ]
+
+
+# Footers of merged files, read without their rows.
+
+_MAGIC: Final = b"PAR1"
+_END: Final = struct.Struct("<I4s")
+_FIRST_BYTES: Final = 65_536
+"""What the first request reads of the end: with few columns that has the footer, and with small files all."""
+
+
+def read_footer(objects: ObjectStore, name: str, size_bytes: int) -> pq.FileMetaData:
+    """Return the footer of a Parquet file of `size_bytes`.
+
+    Raises:
+        DamagedObject: the file does not exist, or has no footer that can be read.
+        StoreUnavailable: the store did not answer.
+    """
+    data = _end_of(objects, name, size_bytes, _FIRST_BYTES)
+    if len(data) < _END.size or not data.endswith(_MAGIC):
+        raise DamagedObject(name, "it does not end as a Parquet file does")
+    length, _ = _END.unpack(data[-_END.size :])
+    wanted = length + _END.size
+    if len(data) < wanted <= size_bytes:
+        data = _end_of(objects, name, size_bytes, wanted)
+    try:
+        # The decoder asks for the first bytes of a file, and for nothing between them and the footer.
+        return pq.read_metadata(pa.BufferReader(_MAGIC + data[-wanted:]))
+    except Exception as error:  # foreign bytes make the decoders below us fail in any way
+        raise DamagedObject(name, f"its footer cannot be read: {error}") from error
+
+
+def _end_of(objects: ObjectStore, name: str, size_bytes: int, count: int) -> bytes:
+    data = objects.get_range(name, max(0, size_bytes - count), size_bytes)
+    if data is None:
+        raise DamagedObject(name, "a version of a table names it and it does not exist")
+    return data
+
+
+# Planning, checking and writing a version ask for the same manifests, and the next version for these again.
+_manifests: Final = ManifestCache(8 << 20)
+
 
 _TABLES: Final = UUID("3b0e6a1c-5a64-4f4e-9b0c-6d1f2f6f7c55")
 """The namespace of tables' ids."""

@@ -10,7 +10,7 @@ from sparktxn.log.views.known import Known
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.columns import TRANSACTIONAL_ID, metadata_names, reserved_name
 from sparktxn.scan.plan import ReadTask
-from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.state.transactions.partitions import CommittedRanges
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import NO_TRANSACTION, TransactionState
 

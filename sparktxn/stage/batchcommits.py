@@ -8,44 +8,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from sparktxn.errors import (
     BatchRefused,
     CommandRefused,
+    ConfigurationError,
+    DamagedObject,
     ErrorCode,
+    ExpectationFailed,
     KafkaError,
     KafkaException,
+    OutcomeLost,
     OutcomeUnknown,
     ProducerFenced,
+    SegmentExpired,
+    StoreError,
+    StoreUnavailable,
+    ViewExpired,
 )
 from sparktxn.format.commands import (
+    Append,
     Command,
+    ExpectEndOffset,
     ExpireProducers,
     ExpireTransactionalId,
     InitProducerId,
+    OffsetToCommit,
     SinkBatchCommit,
     TxnOffsetCommit,
 )
+from sparktxn.format.segment import InlineSegment, decode_inline, stored_schema
 from sparktxn.process.events import log_event
-from sparktxn.stage.committedrows import committed_rows, rows_by_topic
-from sparktxn.stage.pendingcommits import (
-    Contents,
-    Expectations,
-    PendingCommit,
-    SinkCommit,
-    TransactionOffsets,
-    prescriptive,
-)
-from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment
+from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
+from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
-from sparktxn.state.fingerprints import fingerprint, is_same_size
-from sparktxn.state.transactions.producerfencing import fenced_because
-from sparktxn.state.transactions.producers import next_sequence
-from sparktxn.state.transactions.sinks import check_batch, remembered_batch
+from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
+from sparktxn.state.transactions.partitions import inline_problem
+from sparktxn.state.transactions.producerfencing import fenced_because, next_sequence
+from sparktxn.state.transactions.sinks import check_batch, fingerprint, is_same_size, remembered_batch
+from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch, SinkBatch, TransactionState, TransactionStatus
 
@@ -56,12 +63,291 @@ __all__ = [
     "SHARED_ID",
     "BatchCommits",
     "CommitResult",
+    "Contents",
+    "Expectations",
     "OnReplayMismatch",
+    "PendingCommit",
     "ReplayMismatch",
     "SinkCommit",
     "TransactionOffsets",
+    "checked",
+    "committed_rows",
     "fingerprint_of",
+    "gathered",
+    "prescriptive",
+    "rows_by_topic",
 ]
+
+
+# How many rows a sink's batch has committed: the log's entry says it, the batch's fingerprint does not.
+
+
+def committed_rows(log: Log, transactional_id: str, batch: SinkBatch) -> dict[str, int] | None:
+    """Return the number of rows that `batch` has committed, by topic; None if a vacuum has passed its entry.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    # Imported late: the tasks that stage rows for Spark read no log, and each of their processes would import it.
+    from sparktxn.log.follow.tail import commands_of
+    from sparktxn.log.views.entrysummary import read_entries
+
+    try:
+        (entry,) = read_entries(log.objects, batch.entry, batch.entry)
+        commands = commands_of(log.objects, entry)
+    except (ViewExpired, DamagedObject):
+        return None
+    own = {
+        (command.producer_id, command.transaction)
+        for command in commands
+        if isinstance(command, SinkBatchCommit)
+        and (command.transactional_id, command.batch_id) == (transactional_id, batch.batch_id)
+    }
+    appended = (command for command in commands if isinstance(command, Append))
+    return rows_by_topic((each for each in appended if (each.producer_id, each.transaction) in own), log)
+
+
+def rows_by_topic(segments: Iterable[Append | StagedSegment], log: Log) -> dict[str, int]:
+    """Return the number of rows of `segments`, by topic; a topic that `log` does not know has its id for a name."""
+    names, rows = log.topic_names(), dict[str, int]()
+    for segment in segments:
+        name = names.get(segment.topic_id, f"topic id {segment.topic_id}")
+        rows[name] = rows.get(name, 0) + segment.record_count
+    return rows
+
+
+# Segments of many stagers in one list: what they left to the entry is brought within what an entry carries.
+#
+# Each task of a Spark job stages alone, and does not know what the others leave to the entry.
+
+_STAGE_AGAIN: Final = "Expected segments as a stager returned them; nothing was written: stage the rows again"
+
+
+def checked(staged: Sequence[StagedSegment]) -> list[StagedSegment]:
+    """Return the segments of a caller in plain values, checked as the state checks an append.
+
+    Later would be too late for what they carry: a merged segment has a checksum of its own.
+
+    Raises:
+        TypeError, ConfigurationError: a field of a segment is not what a log can hold, or its `data` is not what it
+            says of itself.
+    """
+    found = [segment.checked() for segment in staged]
+    for place, segment in enumerate(found):
+        problem = inline_problem(segment, segment.data)
+        if problem is not None:
+            raise ConfigurationError(f"staged[{place}], segment {segment.segment!r}, has {problem}: {_STAGE_AGAIN}")
+    return found
+
+
+def gathered(log: Log, staged: Sequence[StagedSegment]) -> list[StagedSegment]:
+    """Return segments with the records of `staged`, of which one list can carry those that are not uploaded.
+
+    Neighbours of one partition whose records are not in the store become one segment. It is carried if it is small
+    enough and the list has room for it; else it is uploaded. The order within each partition stays. Its name is new: a
+    caller may commit the same segments again.
+
+    Raises:
+        ConfigurationError: the `data` of a segment that `checked` passed does not hold records of its topic.
+        OutcomeUnknown, StoreUnavailable: a segment is not uploaded; call again.
+    """
+    if not any(segment.data for segment in staged):
+        return list(staged)
+    parts = list(_parts(log, staged))
+    pending = [part for part in parts if isinstance(part, PendingSegment)]
+    stage_inline(pending, INLINE_LIST_BYTES_MAX)
+    upload_missing(pending)
+    return [part.finish() if isinstance(part, PendingSegment) else part for part in parts]
+
+
+def _parts(log: Log, staged: Sequence[StagedSegment]) -> Iterator[StagedSegment | PendingSegment]:
+    """Yield what is named as it is, and the segments that are made of what is not in the store."""
+    uploads = Uploads.of(log)
+    # The sort is stable: the order within each partition stays.
+    for (topic_name, topic_id, partition), segments in groupby(sorted(staged, key=_place), key=_place):
+        topic = log.topic(topic_name)
+        for is_carried, run in groupby(segments, key=lambda segment: bool(segment.data)):
+            # The state refuses what names a topic that was deleted since.
+            if not is_carried or topic is None or topic.topic_id != topic_id:
+                yield from run
+            else:
+                yield _merged(uploads, StageTopic.of(topic), partition, list(run))
+
+
+def _place(segment: StagedSegment) -> tuple[str, int, int]:
+    return segment.topic, segment.topic_id, segment.partition
+
+
+def _merged(uploads: Uploads, topic: StageTopic, partition: int, found: Sequence[StagedSegment]) -> PendingSegment:
+    schema = stored_schema(topic.schema)
+    carried = [InlineSegment(segment.segment, segment.data, segment.record_count) for segment in found]
+    try:
+        records = decode_inline(carried, schema=schema, columns=schema.names)
+    except DamagedObject as error:
+        # No object of the store has these bytes: the caller does.
+        reason = (
+            f"staged has data that cannot be read, of segment {error.object_name!r}: {error.reason}. {_STAGE_AGAIN}"
+        )
+        raise ConfigurationError(reason) from error
+    return PendingSegment(uploads, topic, partition, records, sum(segment.payload_bytes for segment in found))
+
+
+# What a handle's commit has sent and does not know the outcome of.
+#
+# The same call asks for the outcome again; a call with other contents cancels what has not taken effect.
+
+
+class SinkCommit(Struct, frozen=True):
+    """A micro-batch's identity: `writer_id` is a query or an application, `run_id` is empty where there are no runs.
+
+    Raises:
+        TypeError: an id is not a str, or `batch_id` is not a whole number.
+        ConfigurationError: an id is too long or not UTF-8, or `batch_id` is not from 0 to 2**63 - 1.
+    """
+
+    writer_id: str
+    run_id: str
+    batch_id: int
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "writer_id", arguments.identifier("writer_id", self.writer_id))
+        force_setattr(self, "run_id", arguments.identifier("run_id", self.run_id, may_be_empty=True))
+        force_setattr(self, "batch_id", arguments.integer("batch_id", self.batch_id, 0))
+
+
+Expectations = tuple[tuple[int, int, int], ...]
+"""Where partitions must end for a commit to pass: (topic id, partition, log end offset) of each."""
+
+
+class TransactionOffsets(Struct, frozen=True):
+    """The offsets that a transaction commits for a consumer group."""
+
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+
+
+class Contents(Struct, frozen=True):
+    """What a commit asks for: a segment is named by one transaction only."""
+
+    segments: tuple[str, ...]
+    sink: SinkCommit | None
+    group: TransactionOffsets | None = None
+    expected: Expectations = ()
+
+    @classmethod
+    def of(
+        cls,
+        staged: Sequence[StagedSegment],
+        sink: SinkCommit | None = None,
+        group: TransactionOffsets | None = None,
+        expected: Expectations = (),
+    ) -> Contents:
+        """Return the contents of a commit of these segments, in whatever order."""
+        return cls(tuple(sorted(segment.segment for segment in staged)), sink, group, expected)
+
+    def is_empty(self) -> bool:
+        """Return True if the commit would change and check nothing."""
+        return self == Contents((), None)
+
+
+class PendingCommit:
+    """Own a writer of transactions and at most one list of it; one thread at a time uses it."""
+
+    def __init__(self, log: Log) -> None:
+        self.transactions = TransactionWriter(log)
+        self._log = log
+        self._sent: Contents | None = None
+        self._stored: tuple[Contents, int] | None = None
+        self._lost: tuple[Contents, OutcomeLost] | None = None
+
+    def stored_entry(self, contents: Contents) -> int | None:
+        """Return an entry from which on the contents are visible, if a caller got an error and they were stored."""
+        return self._stored[1] if self._stored is not None and self._stored[0] == contents else None
+
+    def send(
+        self,
+        contents: Contents,
+        staged: Sequence[StagedSegment],
+        identity: TransactionIdentity,
+        *,
+        before: Sequence[Command],
+        after: Sequence[Command],
+    ) -> None:
+        """Send a transaction and wait; while its outcome is unknown this handle keeps it, and begins no other.
+
+        Raises:
+            CommandRefused: nothing was written.
+            OutcomeUnknown, StoreUnavailable: not known by the deadline.
+        """
+        expectations = [ExpectEndOffset(*identity.names(), *expected) for expected in contents.expected]
+        named = gathered(self._log, staged)
+        self.transactions.send(named, before=[*expectations, *before], after=after, transaction=identity)
+        self._sent = contents
+        try:
+            self.transactions.resolve()
+        except OutcomeLost as lost:
+            self._lost = (contents, lost)
+            raise
+        except StoreUnavailable as error:
+            raise self._if_withdrawn(error) from None
+        finally:
+            self.transactions.withdraw()
+
+    def settle(self, contents: Contents) -> None:
+        """Learn what has become of the list whose outcome is unknown; one with other contents is cancelled.
+
+        Two transactions would have one number and the same sequences: the second could be taken for the first.
+
+        Raises:
+            OutcomeLost: it never will be known whether these contents are stored. A sink's batch is looked up instead.
+            OutcomeUnknown, StoreUnavailable: it is not known by the deadline, and nothing else has begun.
+        """
+        self._raise_if_lost(contents)
+        sent = self._sent
+        if not self.transactions.is_busy or sent is None:
+            return
+        try:
+            self.transactions.resolve(cancel=sent != contents)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            if isinstance(error, OutcomeLost):
+                self._lost = (sent, error)
+                self._raise_if_lost(contents)
+            if not self.transactions.is_busy:
+                return
+            if sent == contents and isinstance(error, StoreUnavailable):
+                raise self._if_withdrawn(error) from None
+            if sent == contents:
+                raise
+            raise StoreUnavailable(
+                f"nothing was written: what became of the commit before is not known by the deadline ({error}); call "
+                "again"
+            ) from error
+        except CommandRefused:
+            return
+        self._stored = (sent, self._log.entry)
+
+    def _if_withdrawn(self, error: StoreUnavailable) -> StoreError:
+        """Return the error for a list that was not sent by the deadline: another thread may be about to send it."""
+        if self.transactions.withdraw():
+            return error
+        return OutcomeUnknown(f"{error}: another call of this process may send it; call again, which resolves it")
+
+    def _raise_if_lost(self, contents: Contents) -> None:
+        if self._lost is not None and self._lost[0] == contents and contents.sink is None:
+            raise self._lost[1]
+
+
+def prescriptive(refused: CommandRefused) -> KafkaException:
+    """Return a refusal as the class that says what to do about it."""
+    code, reason = refused.error.code(), refused.error.str()
+    if code == ErrorCode.KAFKA_STORAGE_ERROR:
+        return SegmentExpired(reason)
+    if code == ErrorCode.UNEXPECTED_END_OFFSET:
+        return ExpectationFailed(KafkaError(code, reason))
+    if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+        return ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
+    return refused
+
 
 SHARED_ID: Final = "sparktxn.commit"
 """The transactional id of all commits whose callers name none."""

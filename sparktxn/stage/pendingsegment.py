@@ -27,7 +27,7 @@ from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import inline_segment, may_be_carried, upload_segment
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

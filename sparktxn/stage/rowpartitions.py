@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
-from sparktxn.stage.columnconversion import PARTITION
-from sparktxn.stage.plainlayouts import plain_array, plain_type
+from sparktxn.stage.columnconversion import PARTITION, plain_array, plain_type
 from sparktxn.stage.stagedsegment import StageTopic
 
 __all__ = ["Choose", "given_partitions", "key_column", "row_partitions", "split", "with_partition_key"]

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparktxn.format.fieldnumbers import numbered_columns
 from sparktxn.format.schema import timestamp_column
 from sparktxn.format.segment import parquet_options
-from sparktxn.format.statistics import TIMESTAMP_BOUNDS_KEY, columns_with_statistics, leaves
+from sparktxn.format.statistics import TIMESTAMP_BOUNDS_KEY, columns_with_statistics, leaves, numbered_columns
 from sparktxn.process.background import Background
-from sparktxn.values.hiddennulls import without_hidden_nulls
+from sparktxn.values.arrowvalues import without_hidden_nulls
 
 __all__ = ["FILE_BYTES", "ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "SegmentWriter"]
 

@@ -19,7 +19,7 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_y
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.background import Background, InlineBackground
 from sparktxn.process.clock import Clock, Ids, SystemClock
-from sparktxn.process.fork import NoCopies
+from sparktxn.process.dropped import NoCopies
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.columnconversion import conformed, slices, tables_of, topic_names
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys

@@ -9,23 +9,72 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, ExpireProducers, InitProducerId
 from sparktxn.stage.stagedsegment import StagedSegment
-from sparktxn.stage.timesofrecords import TIME_OF_ENTRY, times_used
-from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.state.settings import Condition, has_times_of_entries, times_changed
+from sparktxn.state.transactions.producerfencing import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
+from sparktxn.values.structs import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TRANSACTION,
+    PartitionState,
+    ProducerIdAndEpoch,
+    TopicState,
+)
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
     from sparktxn.log.write.queue import Ticket
 
-__all__ = ["NO_IDENTITY", "TransactionIdentity", "TransactionWriter"]
+__all__ = ["NO_IDENTITY", "TIME_OF_ENTRY", "TimesUsed", "TransactionIdentity", "TransactionWriter", "times_used"]
+
+
+# Whose times records get, as the log says when a list with them is sent: they may have been staged long before.
+
+TIME_OF_ENTRY: Final = (-1, -1)
+"""In place of the range of timestamps: the records get the time of the entry that names them."""
+
+
+class TimesUsed(NamedTuple):
+    """By topic id, whether records get the time of their entry; and what must hold where that is not fixed yet."""
+
+    by_entry: dict[int, bool]
+    condition: Condition | None
+
+
+def times_used(log: Log, staged: Sequence[StagedSegment], fixed: dict[int, bool]) -> TimesUsed:
+    """Return whose times the records of segments get, as last known here: nothing is waited for.
+
+    Args:
+        log: says which settings topics have, and whether they have records.
+        staged: the segments.
+        fixed: what is known for topics with records; others that have some are added.
+    """
+    by_entry = dict(fixed)
+    may_change: dict[str, tuple[int, bool]] = {}
+    for segment in staged:
+        topic_id = segment.topic_id
+        if topic_id in fixed:
+            continue
+        topic = log.at_hand(("topic", segment.topic))
+        if not isinstance(topic, TopicState) or topic.topic_id != topic_id:  # not read yet, or deleted
+            by_entry[topic_id], may_change[segment.topic] = False, (topic_id, False)
+            continue
+        by_entry[topic_id] = has_times_of_entries(topic.settings)
+        partition = log.at_hand(("partition", topic_id, segment.partition))
+        if isinstance(partition, PartitionState) and partition.log_end_offset > 0:
+            fixed[topic_id] = by_entry[topic_id]
+            may_change.pop(segment.topic, None)
+        else:
+            may_change[segment.topic] = (topic_id, by_entry[topic_id])
+    return TimesUsed(by_entry, partial(times_changed, by_entry=may_change) if may_change else None)
+
 
 NO_IDENTITY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 

@@ -10,14 +10,13 @@ import pyarrow.compute as pc
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.decodeguard import TooLarge
-from sparktxn.format.inline import INLINE_BYTES_MAX
-from sparktxn.format.segment import checksum, encode_inline, encode_segment, stored_schema
+from sparktxn.format.segment import INLINE_BYTES_MAX, checksum, encode_inline, encode_segment, stored_schema
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = [
     "INLINE_LIST_BYTES_MAX",

@@ -5,13 +5,23 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, EndTxn, InitProducerId
+from sparktxn.format.commands import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    CommandResult,
+    EndTxn,
+    ExpectEndOffset,
+    ExpireOffsets,
+    ExpireProducers,
+    ExpireTransactionalId,
+    InitProducerId,
+)
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.groups.groups import end_offset
+from sparktxn.state.groups.groups import end_offset, pending_offsets
+from sparktxn.state.internal import partition_exists
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions.partitions import end_partition
-from sparktxn.state.transactions.prepared import published_as, repeated_end, with_outcome
 from sparktxn.state.transactions.producerfencing import (
     bumped,
     check_identity,
@@ -21,12 +31,34 @@ from sparktxn.state.transactions.producerfencing import (
     next_producer_id,
 )
 from sparktxn.state.transactions.transactions import (
+    is_valid_transition,
     join_transaction,
+    published_as,
+    repeated_end,
     transition,
+    with_outcome,
 )
-from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState, TransactionStatus
+from sparktxn.values.structs import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    CommittedOffset,
+    EmptyGroup,
+    PartitionState,
+    ProducerState,
+    TransactionState,
+    TransactionStatus,
+)
 
-__all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id"]
+__all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
+    "end_txn",
+    "expect_end_offset",
+    "expire_offsets",
+    "expire_producers",
+    "expire_transactional_id",
+    "init_producer_id",
+]
 
 
 def init_producer_id(delta: Delta, command: InitProducerId, context: Context) -> CommandResult | Refusal:
@@ -135,7 +167,7 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
     prepare = TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
     complete = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
     prepared = transition(transaction, prepare)
-    # No reader sees it before COMPLETE_x takes its place; it is what the history shows (state/recording.py).
+    # No reader sees it before COMPLETE_x takes its place; it is what the history shows (state/internal.py).
     delta.put(prepared)
     published = ended = prepared
     if prepared.prepared is not None:
@@ -233,3 +265,110 @@ def end_txn(delta: Delta, command: EndTxn, context: Context) -> CommandResult | 
     return CommandResult(
         producer_id=ended.producer_id, producer_epoch=ended.producer_epoch, committed=command.committed
     )
+
+
+# Conditional commits: a transaction takes effect only if partitions end where its producer expects.
+#
+# Kafka has no such command. KurrentDB calls it the expected revision of a stream.
+
+
+def expect_end_offset(delta: Delta, command: ExpectEndOffset, context: Context) -> CommandResult | Refusal:
+    """Pass if the partition ends at the offset that the command names; the transaction begins with it if it is new.
+
+    In a transaction that has committed, or is prepared, it was checked before: the list is repeated.
+    """
+    begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
+    if isinstance(begun, Refusal):
+        return begun
+    if begun.ended:
+        return CommandResult(duplicate=True)
+    partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
+    where = f"partition {command.partition} of topic id {command.topic_id}"
+    if partition is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
+    if partition.log_end_offset != command.log_end_offset:
+        return Refusal(
+            ErrorCode.UNEXPECTED_END_OFFSET,
+            f"{where} ends at offset {partition.log_end_offset}, and the transaction expects {command.log_end_offset}: "
+            "abort it, read the records that were appended meanwhile, and begin again",
+        )
+    if begun.changed:
+        delta.put(begun.transaction)
+    return CommandResult()
+
+
+# Forgetting what is idle: transactional ids, producers, offsets, and what deleted topics have left behind.
+#
+# The proposer has measured, and may be late: each command names what the proposer saw, and nothing that has changed
+# since is forgotten. Time takes no part here.
+
+
+def expire_transactional_id(delta: Delta, command: ExpireTransactionalId, context: Context) -> CommandResult | Refusal:
+    """Pass DEAD and forget the id: its next producer gets a new producer id (K46, K48)."""
+    transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
+    if transaction is None:
+        return CommandResult(duplicate=True)
+    seen = (command.producer_id, command.producer_epoch, command.transaction)
+    if seen != (transaction.producer_id, transaction.producer_epoch, transaction.transaction):
+        return Refusal(
+            ErrorCode.INVALID_TXN_STATE,
+            f"transactional id {command.transactional_id!r} has been used since it was found idle",
+        )
+    if not is_valid_transition(transaction.status, TransactionStatus.DEAD):
+        return Refusal(
+            ErrorCode.INVALID_TXN_STATE,
+            f"transactional id {command.transactional_id!r} has an open transaction ({transaction.status.name}): "
+            "it does not expire",
+        )
+    dead = transition(transaction, TransactionStatus.DEAD)
+    delta.remove(dead.key)
+    return CommandResult()
+
+
+def expire_producers(delta: Delta, command: ExpireProducers, context: Context) -> CommandResult | Refusal:
+    """Forget those that are as the proposer saw them: of a partition that exists, none with an open transaction."""
+    where = (command.topic_id, command.partition)
+    exists = delta.get(("partition", *where)) is not None
+    forgotten = False
+    for producer_id, *seen in command.producers:
+        known: ProducerState | None = delta.get(("producer", *where, producer_id))
+        if known is None or seen != [known.producer_epoch, known.last_sequence, known.coordinator_epoch]:
+            continue
+        if exists and known.current_transaction_first_offset >= 0:
+            continue
+        delta.remove(known.key)
+        forgotten = True
+    return CommandResult(duplicate=not forgotten)
+
+
+def expire_offsets(delta: Delta, command: ExpireOffsets, context: Context) -> CommandResult | Refusal:
+    """Forget a group's committed offsets in partitions that do not exist: topic ids are never used again.
+
+    Those that are idle are forgotten if the group has had no members since what the proposer saw (KIP-211).
+    """
+    forgotten = False
+    for where in command.partitions:
+        key = ("offset", command.group_id, *where)
+        if not partition_exists(delta.get, *where) and delta.get(key) is not None:
+            delta.remove(key)
+            forgotten = True
+    if _is_empty_since(delta, command):
+        for topic_id, partition, entry in command.idle:
+            offset: CommittedOffset | None = delta.get(("offset", command.group_id, topic_id, partition))
+            if offset is None or offset.effective_entry != entry:
+                continue
+            if not pending_offsets(delta, command.group_id, topic_id, partition):
+                delta.remove(offset.key)
+                forgotten = True
+        if command.empty_entry and not command.partitions and not command.idle:
+            delta.remove(("empty_group", command.group_id))
+            forgotten = True
+    return CommandResult(duplicate=not forgotten)
+
+
+def _is_empty_since(delta: Delta, command: ExpireOffsets) -> bool:
+    """Return True if the group has no members, and has had none since the entry that the command names."""
+    if delta.get(("group", command.group_id)) is not None:
+        return False
+    empty: EmptyGroup | None = delta.get(("empty_group", command.group_id))
+    return command.empty_entry == (0 if empty is None else empty.entry)

@@ -29,7 +29,7 @@ from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAM
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.state.settings import half_rejection
 from sparktxn.state.transactions.partitions import check_born, inline_problem, segment_problem
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import (
     HalfDue,
     HalfOutcome,

@@ -14,12 +14,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import CommandResult, Rewrite
+from sparktxn.format.commands import CommandResult, Rewrite, Vacuum
 from sparktxn.format.names import parse_sealed_entry
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
-from sparktxn.state.transactions.laststable import stable_end
-from sparktxn.state.transactions.partitions import check_born
+from sparktxn.state.transactions.partitions import check_born, stable_end
 from sparktxn.values.structs import (
     CompactedPrefix,
     Compaction,
@@ -29,7 +28,8 @@ from sparktxn.values.structs import (
     RewrittenRange,
 )
 
-__all__ = ["rewrite"]
+__all__ = ["rewrite", "vacuum"]
+
 
 _PASSES_MAX: Final = 100
 
@@ -164,3 +164,27 @@ def _with(ranges: Iterable[RewrittenRange], added: RewrittenRange) -> tuple[Rewr
     )
     # Both are in the order of offsets, as the ranges were.
     return (*before, added, *after)
+
+
+# The vacuum's command: what may be deleted is decided by an entry (PROTOCOL.md, "Deleting").
+
+
+def vacuum(delta: Delta, command: Vacuum, context: Context) -> CommandResult | Refusal:
+    """Raise the horizon and the segment floor: both only grow, and neither passes this entry."""
+    store = delta.store()
+    if command.horizon < store.horizon or command.segment_floor < store.segment_floor:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"a vacuum to horizon {command.horizon} and segment floor {command.segment_floor} would lower them: they "
+            f"are {store.horizon} and {store.segment_floor}; plan again",
+        )
+    if command.horizon > context.entry or command.segment_floor > context.entry:
+        return Refusal(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"a vacuum to horizon {command.horizon} and segment floor {command.segment_floor}: expected entries of the "
+            f"log, up to {context.entry}",
+        )
+    if (command.horizon, command.segment_floor) == (store.horizon, store.segment_floor):
+        return CommandResult(duplicate=True)
+    delta.put(replace(store, horizon=command.horizon, segment_floor=command.segment_floor))
+    return CommandResult.EMPTY

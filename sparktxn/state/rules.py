@@ -6,30 +6,53 @@ the records that the command changes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
 from sparktxn.format import commands
-from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import (
-    coordinator,
-    expiry,
-    features,
-    halfmessages,
-    intents,
-    rewrites,
-    settings,
-    tables,
-    topics,
-    touches,
-    vacuum,
-)
+from sparktxn.format.commands import Command, CommandResult, RequireFeatures
+from sparktxn.state import coordinator, halfmessages, intents, rewrites, settings, tables, topics, touches
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups import groups, membership
-from sparktxn.state.transactions import conditionalcommit, partitions, prepared, sinks
+from sparktxn.state.transactions import partitions, sinks, transactions
 
-__all__ = ["RULES", "Rule", "Scope", "files_named_by", "is_confined", "parts_touched_by", "transaction_of"]
+__all__ = [
+    "RULES",
+    "Rule",
+    "Scope",
+    "files_named_by",
+    "is_confined",
+    "parts_touched_by",
+    "require_features",
+    "transaction_of",
+]
+
+
+# Features: what a process must know before it reads or writes the store (PROTOCOL.md, "Features").
+
+_FEATURE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def require_features(delta: Delta, command: RequireFeatures, context: Context) -> CommandResult | Refusal:
+    """Add to the features that the store requires; none is ever taken away."""
+    for feature in (*command.reader_features, *command.writer_features):
+        if not _FEATURE.fullmatch(feature):
+            return Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"feature {feature!r} is not valid: expected a letter and up to 63 more of a-z, 0-9 and '_'",
+            )
+    store = delta.store()
+    readers = tuple(sorted({*store.reader_features, *command.reader_features}))
+    writers = tuple(sorted({*store.writer_features, *command.writer_features}))
+    if (readers, writers) == (store.reader_features, store.writer_features):
+        return CommandResult(duplicate=True)
+    delta.put(replace(store, reader_features=readers, writer_features=writers))
+    return CommandResult.EMPTY
 
 
 class Scope(Enum):
@@ -76,8 +99,8 @@ RULES: Final[Mapping[type, Rule]] = {
     ),
     commands.AddOffsetsToTxn: Rule(coordinator.add_offsets_to_txn, touches.transaction, Scope.TRANSACTION),
     commands.EndTxn: Rule(coordinator.end_txn, touches.transaction, Scope.TRANSACTION),
-    commands.ExpectEndOffset: Rule(conditionalcommit.expect_end_offset, touches.expect_end_offset, Scope.TRANSACTION),
-    commands.PrepareTxn: Rule(prepared.prepare_txn, touches.transaction, Scope.OPEN),
+    commands.ExpectEndOffset: Rule(coordinator.expect_end_offset, touches.expect_end_offset, Scope.TRANSACTION),
+    commands.PrepareTxn: Rule(transactions.prepare_txn, touches.transaction, Scope.OPEN),
     commands.Appends: Rule(_appends, touches.nothing, Scope.OPEN),
     commands.Append: Rule(partitions.append, touches.append, Scope.TRANSACTION, touches.file_of_append),
     commands.TxnOffsetCommit: Rule(groups.txn_offset_commit, touches.txn_offset_commit, Scope.TRANSACTION),
@@ -93,11 +116,11 @@ RULES: Final[Mapping[type, Rule]] = {
     commands.CancelIntent: Rule(intents.cancel_intent, touches.intent, Scope.CONFINED),
     commands.Rewrite: Rule(rewrites.rewrite, touches.rewrite, Scope.OPEN, touches.files_of_rewrite),
     commands.PublishTables: Rule(tables.publish_tables, touches.publish_tables, Scope.OPEN),
-    commands.Vacuum: Rule(vacuum.vacuum, touches.store, Scope.OPEN),
-    commands.RequireFeatures: Rule(features.require_features, touches.store, Scope.OPEN),
-    commands.ExpireTransactionalId: Rule(expiry.expire_transactional_id, touches.transaction, Scope.OPEN),
-    commands.ExpireProducers: Rule(expiry.expire_producers, touches.expire_producers, Scope.OPEN),
-    commands.ExpireOffsets: Rule(expiry.expire_offsets, touches.expire_offsets, Scope.OPEN),
+    commands.Vacuum: Rule(rewrites.vacuum, touches.store, Scope.OPEN),
+    commands.RequireFeatures: Rule(require_features, touches.store, Scope.OPEN),
+    commands.ExpireTransactionalId: Rule(coordinator.expire_transactional_id, touches.transaction, Scope.OPEN),
+    commands.ExpireProducers: Rule(coordinator.expire_producers, touches.expire_producers, Scope.OPEN),
+    commands.ExpireOffsets: Rule(coordinator.expire_offsets, touches.expire_offsets, Scope.OPEN),
     commands.PrepareHalf: Rule(halfmessages.prepare_half, touches.prepare_half, Scope.OPEN, touches.files_of_half),
     commands.CheckHalf: Rule(halfmessages.check_half, touches.half, Scope.OPEN),
     commands.EndHalf: Rule(halfmessages.end_half, touches.half, Scope.OPEN),

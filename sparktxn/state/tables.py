@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, PublishTables, TableToPublish
-from sparktxn.format.newer import TABLES
+from sparktxn.format.decodeguard import TABLES
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import TABLE_FORMATS, unpublishable
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import (
     KeptVersion,
     PartitionSegments,

@@ -27,8 +27,8 @@ from sparktxn.state.internal import colliding_name, collision_key, refuse_change
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import changed, check_values, unpublishable
-from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import Columns
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
 __all__ = ["alter_topic", "check_new_name", "create_partitions", "create_topic", "delete_records", "delete_topic"]

@@ -1,7 +1,7 @@
 """Which parts of the state a command touches, as far as the command says so itself: a column of `state/rules.py`.
 
 A reader of the log loads the parts that an entry touches in one step. It leaves an entry unapplied until a part that
-it touches is read (`log/follow/deferred.py`).
+it touches is read (`log/follow/replicaparts.py`).
 """
 
 from __future__ import annotations

@@ -18,8 +18,15 @@ from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.systemtables import Sightings
-from sparktxn.store.joining import group_of_members, members_name
-from sparktxn.store.memberexpiry import SESSION, EntryTimes, Sign, overdue_by_store_clock, watched
+from sparktxn.store.memberexpiry import (
+    SESSION,
+    EntryTimes,
+    Sign,
+    group_of_members,
+    members_name,
+    overdue_by_store_clock,
+    watched,
+)
 from sparktxn.values.structs import MemberState
 
 __all__ = ["SeenMember", "seen_members", "sightings"]
@@ -36,7 +43,7 @@ class SeenMember(NamedTuple):
     """A member of a group, and when it was last seen.
 
     Args:
-        group_id: its group, also that of a member whose leader divides the work (`store/joining.py`).
+        group_id: its group, also that of a member whose leader divides the work (`store/memberexpiry.py`).
         state: what the log says of the member.
         is_overdue: whether its session has passed without a sign of life. The log has it until a process expires it.
         last_seen_ms: the store's time of its last sign of life; None if that is not known.

@@ -17,8 +17,7 @@ from sparktxn.objectstore.contract import checked_object_name
 from sparktxn.objectstore.uri import FILE, parse_uri
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Deadline, RandomIds, SystemClock, acquired_in_time
-from sparktxn.process.dropped import Held, hold
-from sparktxn.process.fork import ForkGuard
+from sparktxn.process.dropped import ForkGuard, Held, hold
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:

@@ -14,15 +14,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from html import escape
 from typing import Any, Final
 
 import pyarrow as pa
 
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, OutcomeUnknown
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import CreateTopic, OffsetCommit
 from sparktxn.format.schema import check_schema
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
@@ -31,42 +32,100 @@ from sparktxn.log.views.known import unknown_topic
 from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.process.clock import Clock, acquired_in_time, in_time
-from sparktxn.process.dropped import give_back_later
-from sparktxn.process.fork import ForkGuard, NoCopies
+from sparktxn.process.dropped import ForkGuard, NoCopies, give_back_later
+from sparktxn.scan.columns import with_columns
 from sparktxn.scan.commitorder import checked_commits, plan_commits
-from sparktxn.scan.committingentry import committing_entry
 from sparktxn.scan.content import Asked, checked_asked, checked_order, plan_view
 from sparktxn.scan.microbatchcut import CommitCut, commit_cut
-from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.offsets import committing_entry, offset_for_time
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.storedfiles import CommittedFile, committed_files, have_cut_parts
 from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.scan.transactioncolumns import with_metadata
-from sparktxn.scan.viewcolumns import with_columns
 from sparktxn.stage.batchcommits import (
     BatchCommits,
     CommitResult,
     OnReplayMismatch,
     SinkCommit,
     TransactionOffsets,
+    checked,
 )
-from sparktxn.stage.merging import checked
 from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.rowpartitions import with_partition_key
 from sparktxn.stage.stager import StagedSegment, StageTopic
 from sparktxn.state.topics import check_new_name
-from sparktxn.store.expectations import expectations
 from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.store.memberwatch import sightings
-from sparktxn.store.notebook import shown_in_a_notebook
 from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.store.stageplan import StagePlan
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.quantities import html_table
 from sparktxn.values.structs import TopicState
 
-__all__ = ["SYSTEM_TABLES", "Store", "TableSelection", "TableTask", "read_table_task"]
+__all__ = [
+    "SYSTEM_TABLES",
+    "Store",
+    "TableSelection",
+    "TableTask",
+    "expectations",
+    "read_table_task",
+    "shown_in_a_notebook",
+]
+
+
+# A store as a cell of a notebook shows it.
+
+"""How long a notebook waits for a store that it shows."""
+
+
+def shown_in_a_notebook(title: str, view: Callable[[float], ReadView]) -> str:
+    """Return HTML of what `view` returns within the seconds that it is called with, below `title`.
+
+    A cell that ends with a store does not fail, whatever is wrong with the store: the error is shown.
+    """
+    try:
+        found = view(_SHOWN_S)._repr_html_()
+    except (KafkaException, RuntimeError) as error:
+        found = html_table("no topics", (), [(error,)])
+    return f"<p>{escape(title)}</p>{found}"
+
+
+# What a caller expects of the ends of partitions, checked and named by topic ids.
+
+
+def expectations(log: Log, expect: Mapping[TopicPartitionKey, int] | None) -> tuple[tuple[int, int, int], ...]:
+    """Return argument `expect`, log end offsets by (topic, partition), as (topic id, partition, log end offset) each.
+
+    Raises:
+        TypeError: it is not a mapping with such keys and values.
+        ConfigurationError: a number is out of range.
+        CommandRefused: UNKNOWN_TOPIC_OR_PARTITION.
+        KafkaException: INVALID_TOPIC, a topic is internal.
+    """
+    if expect is None:
+        return ()
+    found = []
+    for key, end in arguments.instance("expect", expect, Mapping, "a dict of log end offsets").items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise TypeError(f"a key of expect is {arguments.described(key)}: expected (topic, partition)")
+        name = arguments.identifier("a topic in expect", key[0])
+        partition = arguments.integer("a partition in expect", key[1], 0, arguments.INT32_MAX)
+        log_end_offset = arguments.integer(f"expect[{name!r}, {partition}]", end, 0)
+        found.append((_topic(log, name, partition).topic_id, partition, log_end_offset))
+    return tuple(found)
+
+
+def _topic(log: Log, name: str, partition: int) -> TopicState:
+    def existing() -> TopicState:
+        topic = log.changeable_topic(name)
+        if topic is None or partition >= topic.partition_count:
+            reason = f"expect names topic {name!r}, partition {partition}, which does not exist"
+            raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        return topic
+
+    return log.decide(existing)
 
 
 _SHOWN_S: Final = 5.0

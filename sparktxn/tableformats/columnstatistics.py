@@ -7,16 +7,15 @@ time a number in the column's unit. Text is bytes. A decimal is its digits as an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from sparktxn.format.fieldnumbers import TIMESTAMP_ID, number_of
-from sparktxn.format.statistics import leaves, timestamp_bounds
+from sparktxn.format.statistics import TIMESTAMP_ID, leaves, number_of, timestamp_bounds
 
-__all__ = ["ColumnStatistics", "statistics_of"]
+__all__ = ["DELTA_LOCAL_TIME", "ColumnStatistics", "TypeNames", "names_of", "statistics_of"]
 
 
 class ColumnStatistics(Struct, frozen=True):
@@ -88,3 +87,47 @@ def _value(raw: Any, data_type: pa.DataType) -> Any:
     if pa.types.is_decimal(data_type) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
+
+
+# What each table format calls the types of a topic's columns; types of several values are each format's own.
+
+DELTA_LOCAL_TIME: Final = "timestamp_ntz"
+
+
+class TypeNames(NamedTuple):
+    """The names of a type without parts. Iceberg has no integers of less than 32 bits."""
+
+    delta: str
+    iceberg: str
+
+
+_INSTANT: Final = TypeNames("timestamp", "timestamptz")
+_NAMES: Final = {
+    pa.bool_(): TypeNames("boolean", "boolean"),
+    pa.int8(): TypeNames("byte", "int"),
+    pa.int16(): TypeNames("short", "int"),
+    pa.int32(): TypeNames("integer", "int"),
+    pa.int64(): TypeNames("long", "long"),
+    pa.float32(): TypeNames("float", "float"),
+    pa.float64(): TypeNames("double", "double"),
+    pa.string(): TypeNames("string", "string"),
+    pa.binary(): TypeNames("binary", "binary"),
+    pa.date32(): TypeNames("date", "date"),
+    # The store's own column has milliseconds. Each format has one type of instants, and readers convert.
+    pa.timestamp("ms", tz="UTC"): _INSTANT,
+    pa.timestamp("us", tz="UTC"): _INSTANT,
+    pa.timestamp("us"): TypeNames(DELTA_LOCAL_TIME, "timestamp"),
+}
+
+
+def names_of(data_type: pa.DataType) -> TypeNames | None:
+    """Return what the formats call a type; None for a list, a map or a struct.
+
+    Raises:
+        AssertionError: no topic has columns of this type.
+    """
+    if pa.types.is_decimal(data_type):
+        digits = f"{data_type.precision},{data_type.scale}"
+        return TypeNames(f"decimal({digits})", f"decimal({digits.replace(',', ', ')})")
+    assert data_type in _NAMES or pa.types.is_nested(data_type), f"no topic has columns of type {data_type}"
+    return _NAMES.get(data_type)

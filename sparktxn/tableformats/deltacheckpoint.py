@@ -9,19 +9,132 @@ Removed files are not in it. Delta keeps them for engines that delete old files,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from sparktxn.format.decodeguard import check_parquet
-from sparktxn.tableformats.deltaactions import Add, MetaData, Protocol, decode
 
-__all__ = ["checkpoint", "checkpoint_files", "last_checkpoint"]
+__all__ = [
+    "Action",
+    "Add",
+    "CommitInfo",
+    "DeltaFiles",
+    "Format",
+    "MetaData",
+    "Protocol",
+    "Remove",
+    "checkpoint",
+    "checkpoint_files",
+    "decode",
+    "encode",
+    "last_checkpoint",
+]
+
+
+# The actions of a Delta table's commits: lines of JSON, whose keys have one order (Delta's PROTOCOL.md, "Actions").
+#
+# What Delta lets a writer leave out is left out here unless a reader needs it.
+
+
+class CommitInfo(Struct, frozen=True, rename="camel"):
+    """What made a version. No reader needs it; Spark shows the operation and its parameters, which are texts.
+
+    `txnlog_bounded` are the columns that the table's property says have bounds; earlier versions had no such property.
+    """
+
+    timestamp: int
+    operation: str
+    operation_parameters: dict[str, str]
+    engine_info: str
+    txnlog_entry: int
+    txnlog_published_entry: int
+    txnlog_bounded: tuple[str, ...] | UnsetType = UNSET
+
+
+class Protocol(Struct, frozen=True, rename="camel"):
+    """What an engine must know to read the table, and to write it."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] | UnsetType = UNSET
+    writer_features: tuple[str, ...] | UnsetType = UNSET
+
+
+class Format(Struct, frozen=True):
+    """The encoding of the table's files."""
+
+    provider: str
+    options: dict[str, str]
+
+
+class MetaData(Struct, frozen=True, rename="camel"):
+    """What the table is."""
+
+    id: str
+    name: str
+    format: Format
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    configuration: dict[str, str]
+
+
+class Remove(Struct, frozen=True, rename="camel"):
+    """A file that is not in the table any more."""
+
+    path: str
+    deletion_timestamp: int
+    data_change: bool
+    extended_file_metadata: bool
+    partition_values: dict[str, str]
+    size: int
+
+
+class Add(Struct, frozen=True, rename="camel"):
+    """A file of the table. `stats` is JSON, as text."""
+
+    path: str
+    partition_values: dict[str, str]
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str
+
+
+class Action(Struct, frozen=True, rename="camel"):
+    """One line of a commit: one field is set."""
+
+    commit_info: CommitInfo | UnsetType = UNSET
+    protocol: Protocol | UnsetType = UNSET
+    meta_data: MetaData | UnsetType = UNSET
+    remove: Remove | UnsetType = UNSET
+    add: Add | UnsetType = UNSET
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(Action)
+
+
+def encode(actions: Iterable[Action]) -> bytes:
+    """Return the bytes of a commit: these follow from the actions alone."""
+    return _encoder.encode_lines(actions)
+
+
+def decode(commit: bytes) -> list[Action]:
+    """Return the actions of a commit.
+
+    Raises:
+        ValueError: the bytes are not a commit of a topic's table.
+    """
+    return _decoder.decode_lines(commit)
+
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
@@ -228,3 +341,55 @@ def _file_rows(files: pa.Table) -> pa.Table:
     adds = pa.StructArray.from_arrays(children, fields=list(_ADD))
     columns = [adds if field.name == "add" else pa.nulls(count, field.type) for field in _SCHEMA]
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+
+# The files of a Delta table's versions, read back from its log.
+
+
+class DeltaFiles:
+    """The files of one version, from which each commit leads to those of the next one.
+
+    Args:
+        checkpoint: the checkpoint of the version; None for the one before version 0.
+
+    Attributes:
+        files: its files, by path below the topic's folder: each as the action that has added it, without what depends
+            on the version.
+
+    Raises:
+        ValueError: the checkpoint cannot be decoded.
+    """
+
+    def __init__(self, checkpoint: bytes | None) -> None:
+        self.files: dict[str, Add] = {}
+        for add in () if checkpoint is None else checkpoint_files(checkpoint):
+            self._add(add)
+
+    def apply(self, commit: bytes) -> None:
+        """Go on to the version of a commit.
+
+        Raises:
+            ValueError: the bytes are not a commit, or it adds a file that is there as new data, or removes one that is
+                not there.
+        """
+        actions = decode(commit)
+        if encode(actions) != commit:
+            # The decoder passes over names that it does not know, whatever their bytes.
+            raise ValueError("it is not the JSON of its actions")
+        for action in actions:
+            if action.remove is not UNSET:
+                path = unquote(action.remove.path)
+                if self.files.pop(path, None) is None:
+                    raise ValueError(f"it removes {path}, which the version before does not have")
+            if action.add is not UNSET:
+                if not action.add.data_change:
+                    # It may be there with other statistics.
+                    self.files.pop(unquote(action.add.path), None)
+                self._add(action.add)
+
+    def _add(self, add: Add) -> None:
+        path = unquote(add.path)
+        if path in self.files:
+            raise ValueError(f"it adds {path}, which is there")
+        msgspec.json.decode(add.stats)
+        self.files[path] = replace(add, modification_time=0, data_change=False)

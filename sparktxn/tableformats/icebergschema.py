@@ -1,6 +1,6 @@
 """The columns of a topic's table as Iceberg's metadata has them: types, and the numbers of columns.
 
-The numbers are those that merged files have (`format/fieldnumbers.py`), and that of the partition.
+The numbers are those that merged files have (`format/statistics.py`), and that of the partition.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from sparktxn.format.fieldnumbers import OFFSET_ID, TIMESTAMP_ID, number_of, numbered, numbered_columns
-from sparktxn.tableformats.columntypes import names_of
+from sparktxn.format.statistics import OFFSET_ID, TIMESTAMP_ID, number_of, numbered, numbered_columns
+from sparktxn.tableformats.columnstatistics import names_of
 from sparktxn.tableformats.version import table_schema
 from sparktxn.values.fieldtypes import Columns
 

@@ -28,8 +28,7 @@ from sparktxn.objectstore.uri import MEMORY, path_of
 from sparktxn.scan.tablefiles import all_files
 from sparktxn.store import Store
 from sparktxn.tableformats.version import table_schema
-from sparktxn.tables.ground import AsOf, Moment, imported, moment_of, opened, pandas_frame
-from sparktxn.tables.s3access import S3Access
+from sparktxn.tables.ground import AsOf, Moment, S3Access, imported, moment_of, opened, pandas_frame
 from sparktxn.values import arguments
 from sparktxn.values.structs import PublishedPartition, TableState
 

@@ -18,12 +18,10 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.views.readview import ReadView
-from sparktxn.scan.columns import known_columns, output_schema
-from sparktxn.scan.conditions import Condition, checked_condition, matching
-from sparktxn.scan.conditiontext import Literal, conditions_of
+from sparktxn.scan.columns import known_columns, one_layout, output_schema
+from sparktxn.scan.conditions import Condition, Literal, checked_condition, conditions_of, matching
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask
-from sparktxn.scan.viewcolumns import one_layout
 from sparktxn.store import Store, read_task
 from sparktxn.tables.ground import AsOf, imported, moment_of, opened, pandas_frame
 from sparktxn.values import arguments

@@ -7,28 +7,446 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
 from msgspec import Struct
 
-from sparktxn.errors import CommandRefused, ConfigurationError, ProducerFenced
+from sparktxn.errors import CommandRefused, ConfigurationError, ProducerFenced, did_you_mean
 from sparktxn.format.schema import stored_schema
+from sparktxn.scan.columns import leaves
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.rowpartitions import given_partitions
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.store import CommitResult, SinkCommit, Store
+from sparktxn.transfer.csvrows import CsvRows, WrongText, csv_names, csv_rows, typed_column
+from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.exportfolder import PARTITION_FOLDER, exported_files
-from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
-from sparktxn.transfer.importedsink import sink_of
+from sparktxn.transfer.jsonrows import BASE64, JsonRows, some_lines
+from sparktxn.transfer.topicimport import sink_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
     from sparktxn.stage.stagedsegment import StagedSegment
 
-__all__ = ["FileImport", "ImportReport", "import_files"]
+__all__ = [
+    "SUFFIXES",
+    "Columns",
+    "FileImport",
+    "ImportReport",
+    "Int96Error",
+    "arrow_tables",
+    "check_suffix",
+    "import_files",
+    "parquet_tables",
+    "rows_of",
+]
+
+
+# Rows of Parquet and Arrow files, some at a time.
+#
+# Parquet's old type INT96 holds nanoseconds of any year without saying whether they are instants. Arrow's reader
+# wraps years outside 1677 to 2262, or cuts digits, without a word. So it is read in three units, which show both.
+
+At = Callable[[float], object]
+"""Called with the part of a file that has been read, from 0 to 1."""
+
+_FILE_MAGIC: Final = b"ARROW1"
+_ROWS: Final = 65_536
+_BATCH_BYTES: Final = 16 * 1024 * 1024
+_GROWTH_MAX: Final = 8
+
+
+class Int96Error(ValueError):
+    """Row `row` of column `column` has a time of Parquet's type INT96 that microseconds do not hold."""
+
+    def __init__(self, column: str, row: int) -> None:
+        super().__init__(
+            f"row {row}, column {column!r}: a time of Parquet's old type INT96 has nanoseconds, or is far from our "
+            "era, and the topic's type keeps microseconds: write it as INT64 "
+            "(spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS)"
+        )
+
+
+def arrow_tables(path: Path, at: At) -> Iterator[pa.Table]:
+    """Yield the rows of an Arrow file or stream; `at` is called with the part of it that has been read.
+
+    Raises:
+        ValueError: a column is damaged. Arrow trusts what such a file says about itself, and a process may die of it.
+    """
+    before = 0
+    with pa.memory_map(str(path)) as source:
+        for batch, part in _batches(source):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    column.validate(full=True)
+                except pa.ArrowInvalid as error:
+                    reason = str(error).rpartition("Invalid: ")[2]
+                    raise ValueError(
+                        f"rows {before + 1} to {before + batch.num_rows}, column {name!r}: a value is not what its "
+                        f"type allows ({reason}); write the file anew, with bytes that are not text in a binary column"
+                    ) from None
+            before += batch.num_rows
+            at(part)
+            yield pa.Table.from_batches([batch])
+
+
+def _batches(source: pa.MemoryMappedFile) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """Yield the batches of a file, which begins with its name, or of a stream; with the part that has been read."""
+    is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    source.seek(0)
+    if not is_file:
+        with pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                yield batch, source.tell() / source.size()
+        return
+    with pa.ipc.open_file(source) as reader:
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index), (index + 1) / reader.num_record_batches
+
+
+def parquet_tables(path: Path, schema: pa.Schema, names: Mapping[str, str], at: At) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file; INT96 becomes the topic's type of timestamps.
+
+    Args:
+        path: the file.
+        schema: the topic's columns.
+        names: the topic's names of the file's columns, where they differ.
+        at: called with the part of the file's rows that have been read, before they are yielded.
+
+    Raises:
+        Int96Error: a value has digits that the topic's type does not keep, or a year far from ours.
+        ValueError: there are rows without columns.
+    """
+    with pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        old = _int96_columns(file)
+        rows = _rows_at_a_time(file.metadata)
+        others = zip(*(_in_unit(path, old, rows, unit) for unit in ("ns", "s")), strict=True) if old else repeat(None)
+        before = 0
+        for batch, other in zip(file.iter_batches(rows), others, strict=False):
+            table = pa.Table.from_batches([batch])
+            if other is not None:
+                table = _exact_times(table, other, before, {name: names.get(name, name) for name in old}, schema)
+            before += batch.num_rows
+            at(before / max(1, file.metadata.num_rows))
+            yield table
+        if before != file.metadata.num_rows:
+            raise ValueError(f"it says that it has {file.metadata.num_rows} rows, and {before} can be read")
+
+
+def _rows_at_a_time(metadata: pyarrow.parquet.FileMetaData) -> int:
+    """Return how many rows to read at once, so that they rarely take more than some megabytes."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    widest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    # A dictionary holds each value once: what is read may be larger than what is stored.
+    return max(1, min(_ROWS, _BATCH_BYTES // max(1, widest * _GROWTH_MAX)))
+
+
+def _int96_columns(file: pyarrow.parquet.ParquetFile) -> list[str]:
+    columns = (file.metadata.schema.column(index) for index in range(len(file.metadata.schema)))
+    roots = dict.fromkeys(column.path.split(".")[0] for column in columns if column.physical_type == "INT96")
+    return [name for name in file.schema_arrow.names if name in roots or name.split(".")[0] in roots]
+
+
+def _in_unit(path: Path, names: list[str], rows: int, unit: str) -> Iterator[pa.Table]:
+    with pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit=unit) as file:
+        for batch in file.iter_batches(rows, columns=names):
+            yield pa.Table.from_batches([batch])
+
+
+def _exact_times(
+    table: pa.Table, other: tuple[pa.Table, pa.Table], before: int, names: dict[str, str], schema: pa.Schema
+) -> pa.Table:
+    """Return the table with the topic's zones in the columns that have INT96.
+
+    Raises:
+        Int96Error: microseconds are not what the file holds.
+    """
+    for name, mine in names.items():
+        units = [found.column(name).combine_chunks() for found in (table, *other)]
+        if not _is_exact(*units):
+            row = bisect_left(range(1, table.num_rows + 1), True, key=lambda n: not _is_exact(*(u[:n] for u in units)))
+            raise Int96Error(name, before + row + 1)
+        if mine in schema.names:
+            kind = _zoned(units[0].type, units[1].type, schema.field(mine).type)
+            table = table.set_column(table.schema.get_field_index(name), name, units[0].cast(kind))
+    return table
+
+
+def _is_exact(table: pa.Array, nanoseconds: pa.Array, seconds: pa.Array) -> bool:
+    """Return whether microseconds lose nothing: nanoseconds are exact but for multiples of 2**64, seconds never."""
+    for us, ns, s in zip(leaves(table), leaves(nanoseconds), leaves(seconds), strict=True):
+        if us.type == ns.type:
+            continue
+        count = us.cast(pa.int64())
+        is_kept = pc.equal(pc.multiply(count, 1_000), ns.cast(pa.int64()))
+        is_near = pc.equal(_whole_seconds(count), s.cast(pa.int64()))
+        if pc.all(pc.and_(is_kept, is_near)).as_py() is False:
+            return False
+    return True
+
+
+def _whole_seconds(count: pa.Array) -> pa.Array:
+    down = pc.divide(count, 1_000_000)
+    is_below = pc.and_(pc.less(count, 0), pc.not_equal(pc.multiply(down, 1_000_000), count))
+    return pc.if_else(is_below, pc.subtract(down, 1), down)
+
+
+def _zoned(found: pa.DataType, nanoseconds: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """Return the type with the zones of the expected one where the file has INT96, which has none."""
+    types = pa.types
+    if types.is_timestamp(found) and found != nanoseconds and types.is_timestamp(expected):
+        return pa.timestamp("us", tz=expected.tz)
+    if types.is_list(found) and types.is_list(expected):
+        return pa.list_(
+            found.value_field.with_type(_zoned(found.value_type, nanoseconds.value_type, expected.value_type))
+        )
+    if types.is_map(found) and types.is_map(expected):
+        return pa.map_(
+            _zoned(found.key_type, nanoseconds.key_type, expected.key_type),
+            _zoned(found.item_type, nanoseconds.item_type, expected.item_type),
+        )
+    if types.is_struct(found) and types.is_struct(expected) and [f.name for f in found] == [f.name for f in expected]:
+        fields = zip(found, nanoseconds, expected, strict=True)
+        return pa.struct([one.with_type(_zoned(one.type, ns.type, other.type)) for one, ns, other in fields])
+    return found
+
+
+# Reading files of other programs as rows of a topic, some at a time.
+#
+# Each value arrives as it was, or is an error that names the file, the line or row, the column and the value.
+
+SUFFIXES: Final = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+"""The formats of files, by the ends of their names."""
+
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+_LINES: Final = 10_000
+_LINE_BYTES_MAX: Final = 256 * 1024 * 1024
+_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
+
+
+class Columns(NamedTuple):
+    """What a file's columns are to be.
+
+    `names` has the topic's names of the file's columns, where they differ. Of the columns that the topic does not have,
+    those in `ignored` are left out, or with None all.
+    """
+
+    schema: pa.Schema
+    is_record: bool
+    names: Mapping[str, str]
+    ignored: frozenset[str] | None
+
+    def mine(self, name: str) -> str:
+        """Return the topic's name of a column; one whose name is given to another column is not the topic's."""
+        if name in self.names:
+            return self.names[name]
+        return f"{name} (of the file)" if name in self.names.values() else name
+
+    def kept(self, found: list[str]) -> dict[str, str]:
+        """Return the topic's names of those of a file's columns that are kept.
+
+        Raises:
+            ValueError: a column is unknown, there twice or to be renamed and missing, or none is the topic's.
+        """
+        kept: dict[str, str] = {}
+        for name in found:
+            mine = self.mine(name)
+            if mine in self.schema.names:
+                if mine in kept.values():
+                    raise ValueError(f"column {name!r} is there {found.count(name)} times: expected once")
+                kept[name] = mine
+            elif self.ignored is not None and mine not in self.ignored:
+                known = self.schema.names
+                raise ValueError(
+                    f"column {mine!r} is none of the topic's: expected {', '.join(known)}{did_you_mean(mine, known)}; "
+                    "name its column, or leave other columns out (--ignore-other-columns)"
+                )
+        self.check_found(found)
+        return kept
+
+    def kept_of_csv(self, found: list[str]) -> dict[str, str]:
+        """Return what `kept` returns for a file of CSV, where a typed topic's columns of bytes have other names.
+
+        Raises:
+            ConfigurationError: two of the topic's columns have one name there.
+            ValueError: as `kept`; or a column of bytes does not say that they are base64.
+        """
+        if self.is_record:
+            return self.kept(found)
+        names = csv_names(self.schema)
+        own = {name: mine for mine, name in names.items()}
+        columns = self._replace(
+            schema=pa.schema([self.schema.field(mine).with_name(name) for name, mine in own.items()]),
+            names={name: names.get(mine, mine) if name.endswith(BASE64) else mine for name, mine in self.names.items()},
+        )
+        for name in found:
+            mine = columns.mine(name)
+            if mine in names and mine not in own and mine not in (self.ignored or ()):
+                raise ValueError(
+                    f"column {name!r} would be bytes of the topic's column {mine!r}: expected {names[mine]!r}, or "
+                    "another name with this end, for csv holds bytes as base64, and the name says so"
+                )
+        return {name: own[mine] for name, mine in columns.kept(found).items()}
+
+    def check_found(self, found: list[str]) -> None:
+        """Pass if a file's columns have each one that is to be renamed, and one at least that is kept.
+
+        Raises:
+            ValueError: they have not.
+        """
+        missing = next((name for name in self.names if name not in found), None)
+        if missing is not None:
+            raise ValueError(f"the file has no column {missing!r}, which is to be {self.names[missing]!r}")
+        mine = {self.mine(name) for name in found}
+        if self.is_record:
+            mine |= {name.removesuffix(BASE64) for name in mine}
+        if mine.isdisjoint(self.schema.names):
+            raise ValueError(f"no column is the topic's: expected {', '.join(self.schema.names)}")
+
+
+def check_suffix(path: Path) -> str:
+    """Return a file's format, by the end of its name.
+
+    Raises:
+        ConfigurationError: the name has another end.
+    """
+    found = SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise ConfigurationError(f"file {str(path)!r} has no known end: expected one of {', '.join(SUFFIXES)}")
+    return found
+
+
+def rows_of(path: Path, columns: Columns, on_read: Callable[[int], object]) -> Iterator[pa.Table]:
+    """Yield a file's rows in their order, some at a time, with the topic's columns that the file has.
+
+    Text of CSV and JSON has the topic's types then; columns of Parquet and Arrow have the file's. Before rows are
+    yielded, `on_read` is called with about how many bytes of the file have been read.
+
+    Raises:
+        ConfigurationError: the file cannot be read as what its name says, or a value is not of its column's type.
+        OSError: the disk does not answer.
+    """
+    file_format = check_suffix(path)
+    try:
+        if file_format == "csv":
+            yield from _csv_tables(path, columns, on_read)
+        elif file_format == "json":
+            yield from _json_tables(path, columns, on_read)
+        else:
+            size_bytes = path.stat().st_size
+
+            def at(part: float) -> None:
+                on_read(int(part * size_bytes))
+
+            is_parquet = file_format == "parquet"
+            tables = parquet_tables(path, columns.schema, columns.names, at) if is_parquet else arrow_tables(path, at)
+            yield from _checked(tables, columns)
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigurationError(f"file {str(path)!r} cannot be read as {file_format}: {reason}") from None
+    except WrongLine as error:
+        raise ConfigurationError(f"file {str(path)!r}, line {error.line}: {error.reason}") from None
+    except Int96Error as error:
+        raise ConfigurationError(f"file {str(path)!r}, {error}") from None
+    except ValueError as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(f"file {str(path)!r}: {error}") from None
+
+
+def _checked(tables: Iterator[pa.Table], columns: Columns) -> Iterator[pa.Table]:
+    row = 0
+    for table in tables:
+        kept = columns.kept(table.column_names)
+        if len(set(table.column_names)) < table.num_columns:
+            table = table.select([index for index, name in enumerate(table.column_names) if name in kept])
+        rows = table.select(list(kept)).rename_columns(list(kept.values()))
+        for name in kept.values():
+            if columns.schema.field(name).type == _MILLISECONDS:
+                _check_milliseconds(name, rows.column(name), row)
+        row += table.num_rows
+        yield rows
+
+
+def _check_milliseconds(name: str, column: pa.ChunkedArray, before: int) -> None:
+    """Pass if a record's timestamp keeps its digits and its zone; staging cuts them, as Kafka's clients do."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind):
+        return
+    if kind.tz is None:
+        raise ValueError(f"column {name!r} is {kind}, a time without a zone: expected instants; cast it to UTC")
+    if kind.unit in ("us", "ns"):
+        step = 1_000 if kind.unit == "us" else 1_000_000
+        numbers = column.cast(pa.int64())
+        is_whole = pc.equal(pc.multiply(pc.divide(numbers, step), step), numbers)
+        row = pc.index(pc.fill_null(is_whole, True), False).as_py()
+        if row >= 0:
+            raise ValueError(
+                f"row {before + row + 1}, column {name!r}: {numbers[row]} {kind.unit} since 1970 has a part of a "
+                "millisecond, which a record's timestamp does not keep: round it"
+            )
+
+
+def _csv_tables(path: Path, columns: Columns, on_read: Callable[[int], object]) -> Iterator[pa.Table]:
+    kept: dict[str, str] | None = None
+    for rows in csv_rows(path, on_read):
+        if kept is None:
+            kept = columns.kept_of_csv(rows.table.column_names)
+        yield pa.table(
+            {mine: _of_texts(rows, name, columns.schema.field(mine), columns) for name, mine in kept.items()}
+        )
+
+
+def _of_texts(rows: CsvRows, name: str, field: pa.Field, columns: Columns) -> pa.ChunkedArray:
+    try:
+        return typed_column(rows.table.column(name), field, bytes_are_text=columns.is_record)
+    except WrongText as error:
+        raise WrongLine(rows.line_of(error.row), f"column {name!r}: {error.reason}") from None
+
+
+def _json_tables(path: Path, columns: Columns, on_read: Callable[[int], object]) -> Iterator[pa.Table]:
+    found: list[str] = []
+    read_bytes = 0
+
+    def mine(name: str) -> str:
+        found.append(name)
+        return columns.mine(name)
+
+    reader = JsonRows(columns.schema, is_record=columns.is_record, names=mine, ignored=columns.ignored)
+    for lines in some_lines(_lines(path), _LINES, _PIECE_BYTES):
+        read_bytes += sum(len(line) for _, line in lines)
+        on_read(read_bytes)
+        yield reader.table(lines)
+    if found:
+        columns.check_found(found)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for number in count(1):
+            line = file.readline(_LINE_BYTES_MAX)
+            if len(line) == _LINE_BYTES_MAX:
+                raise WrongLine(number, f"it has {_LINE_BYTES_MAX} bytes or more: expected a JSON object on each line")
+            if not line:
+                return
+            yield line
+
 
 OnProgress = Callable[[str, int], None]
 """Gets a file, and how many of its records are staged."""

@@ -21,11 +21,26 @@ from sparktxn.kafka.message import TopicPartition
 from sparktxn.process.clock import Clock, Deadline
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.store import SinkCommit, Store
-from sparktxn.transfer.importedsink import sink_of
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
+from sparktxn.values.structs import SinkState
 
-__all__ = ["KafkaConsumer", "TopicImportReport", "import_topic"]
+__all__ = ["KafkaConsumer", "TopicImportReport", "import_topic", "sink_of"]
+
+
+# What a store knows of earlier imports: the sink of an import's transactional id.
+
+
+def sink_of(store: Store, transactional_id: str) -> SinkState | None:
+    """Return the sink of an import's transactional id, as the log has it now; None if nothing was imported.
+
+    Raises:
+        StoreUnavailable, DamagedObject: the log cannot be read.
+    """
+    store.log.refresh()
+    transaction = store.log.transaction(transactional_id)
+    return None if transaction is None else transaction.sink
+
 
 OnProgress = Callable[[int], None]
 """Gets how many records are committed."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from html import escape
+from itertools import islice
 from typing import Final
 
-__all__ = ["duration_text", "size_text", "time_text"]
+__all__ = ["counted", "duration_text", "html_table", "size_text", "time_text"]
+
 
 _STEP: Final = 1_024
 _SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
@@ -55,3 +59,42 @@ def time_text(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# Counts with their nouns, as people write them.
+
+_ES = ("s", "x", "ch", "sh")
+
+
+def counted(count: int, noun: str, shown: str | None = None) -> str:
+    """Return a count with its noun, in the plural unless it is 1; `shown` is the count as text where that differs.
+
+    >>> counted(1, "topic"), counted(2, "entry"), counted(0, "address"), counted(1_000, "record", "1,000")
+    ('1 topic', '2 entries', '0 addresses', '1,000 records')
+    """
+    text = str(count) if shown is None else shown
+    if count == 1:
+        return f"{text} {noun}"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{text} {noun[:-1]}ies"
+    return f"{text} {noun}es" if noun.endswith(_ES) else f"{text} {noun}s"
+
+
+# How values show themselves in a notebook: as HTML tables, which Jupyter asks for by ``_repr_html_``.
+
+_ROWS_MAX: Final = 200
+
+
+def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table with a row of `columns` and at most 200 of `rows`; all text is escaped, None is empty."""
+    shown = list(islice(rows, _ROWS_MAX + 1))
+    lines = [f"<table><caption>{escape(caption)}</caption>", _row("th", columns)]
+    lines += [_row("td", row) for row in shown[:_ROWS_MAX]]
+    if len(shown) > _ROWS_MAX:
+        lines.append(_row("td", ["…"] * len(columns)))
+    return "\n".join([*lines, "</table>"])
+
+
+def _row(cell: str, values: Iterable[object]) -> str:
+    cells = (f"<{cell}>{'' if value is None else escape(str(value))}</{cell}>" for value in values)
+    return f"<tr>{''.join(cells)}</tr>"

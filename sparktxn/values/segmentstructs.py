@@ -30,7 +30,7 @@ class SegmentRef(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_
     """A segment as a partition's list names it. `name` is the file's name in the partition's folder.
 
     `committed_entry` is the entry that committed its records. It is 0 if none had when the list was written, and for
-    aborted records (`state/transactions/committedentry.py`).
+    aborted records (`state/transactions/partitions.py`).
     """
 
     name: SegmentFile

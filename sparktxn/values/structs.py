@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from sparktxn.values.fieldtypes import (
     Checksum,
+    Columns,
     Int64,
     Natural,
     NaturalOrNone,
@@ -23,8 +24,7 @@ from sparktxn.values.fieldtypes import (
     StoredTopicIdPartition,
     TopicNameText,
 )
-from sparktxn.values.groupstructs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.quantities import html_table
 from sparktxn.values.segmentstructs import (
     CommittedTransaction,
     CompactedPrefix,
@@ -37,7 +37,6 @@ from sparktxn.values.segmentstructs import (
     RewrittenSegment,
     SegmentRef,
 )
-from sparktxn.values.tablestructs import KeptVersion, PublishedPartition, PublishedPlaces, TableState
 
 __all__ = [
     "NO_PRODUCER_EPOCH",
@@ -69,6 +68,7 @@ __all__ = [
     "MemberState",
     "Natural",
     "NaturalOrNone",
+    "OffsetToCommit",
     "OpenTransaction",
     "PartitionSegments",
     "PartitionState",
@@ -96,12 +96,204 @@ __all__ = [
     "StoreState",
     "SubscribedTopic",
     "TableState",
+    "TableToPublish",
     "TopicName",
     "TopicNameText",
     "TopicState",
     "TransactionState",
     "TransactionStatus",
 ]
+
+
+# The records of consumer groups: a group with members, its members, since when it has none, and who subscribes.
+
+
+class GroupState(Struct, frozen=True, gc=False, tag="group", forbid_unknown_fields=True):
+    """A consumer group that has members. `epoch` is the entry that last changed the targets of its members."""
+
+    group_id: str
+    epoch: Positive
+    assignor: str
+    members: tuple[str, ...]
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("group", self.group_id)
+
+
+class EmptyGroup(Struct, frozen=True, gc=False, tag="empty_group", forbid_unknown_fields=True):
+    """A consumer group whose last member has gone: in which entry, and that entry's timestamp (KIP-211)."""
+
+    group_id: str
+    entry: Positive
+    timestamp_ms: Int64
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("empty_group", self.group_id)
+
+
+class HeldPartition(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """A partition that a member holds, with the group's epoch since which it does (KIP-1251)."""
+
+    topic_id: Int64
+    partition: Natural
+    since_epoch: Positive
+
+
+class MemberState(Struct, frozen=True, gc=False, tag="member", forbid_unknown_fields=True):
+    """A member of a consumer group.
+
+    It holds the partitions in `assigned` and those in `revoking`, which it is asked to give back. `target` is what it
+    is to hold in the group's epoch; it has reached that once `member_epoch` is the group's. `left` is True for a static
+    member that is away and keeps its place. `last_entry` is the last entry with a command that names the member,
+    `changed_entry` the one since which `revoking` is what it is, 0 while it is empty.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    session_timeout_ms: Positive
+    rebalance_timeout_ms: Positive
+    assignors: tuple[str, ...]
+    classic: bool
+    member_epoch: Natural
+    left: bool = False
+    target: tuple[StoredTopicIdPartition, ...] = ()
+    assigned: tuple[HeldPartition, ...] = ()
+    revoking: tuple[HeldPartition, ...] = ()
+    last_entry: Natural = 0
+    changed_entry: Natural = 0
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("member", self.group_id, self.member_id)
+
+
+class SubscribedTopic(Struct, frozen=True, gc=False, tag="subscribers", forbid_unknown_fields=True):
+    """The groups with a member that subscribes to a topic, which need not exist."""
+
+    name: TopicNameText
+    group_ids: tuple[str, ...]
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("subscribers", self.name)
+
+
+class OffsetToCommit(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """One partition's offset in an offset commit: the next offset to read.
+
+    `started_from` is the `effective_entry` of the committed offset that the owner has started from, 0 if there was
+    none. It is -1 if the owner has not started from any: then nothing is compared.
+    """
+
+    topic_id: Int64
+    partition: Int64
+    offset: Int64
+    metadata: str | None = None
+    leader_epoch: Int64 = -1
+    started_from: Int64 = -1
+
+
+# Frozen values of published tables: which version a topic has, and where its records were then.
+
+
+class KeptVersion(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """A version of a table, the entry that has published it, and the time of that entry."""
+
+    version: Natural
+    published_entry: Positive
+    timestamp_ms: Int64
+
+
+class TableState(Struct, frozen=True, gc=False, tag="table", forbid_unknown_fields=True):
+    """The newest version of a topic's table: what entries up to `entry` have committed, published by `published_entry`.
+
+    `name` and `partition_count` are the topic's, `formats` those of its setting. `columns` are the declared ones that
+    the version has; None for Kafka's record. `is_new_schema` is True if the version before has other ones, or there is
+    none. `changed_version` is the newest version with other files or columns than the one before it.
+    `entry_before` is the entry that the version before shows, or 0. `location` is the address of the topic's
+    folder for other engines. `kept` has the oldest version that can be read, the newest one, and some between them:
+    all from the oldest on can be read. `is_deleted` is True once the topic is gone, and the table is empty.
+    """
+
+    topic_id: Positive
+    name: TopicNameText
+    partition_count: Positive
+    version: Natural
+    entry: Natural
+    entry_before: Natural
+    published_entry: Positive
+    timestamp_ms: Int64
+    location: str
+    columns: Columns | None
+    is_new_schema: bool
+    changed_version: Natural
+    formats: tuple[str, ...]
+    kept: tuple[KeptVersion, ...]
+    is_deleted: bool = False
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("table", self.topic_id)
+
+    @property
+    def needs_entry(self) -> int | None:
+        """The entry from which on the log must be kept, for versions with other files than the newest one has.
+
+        None if there is none.
+        """
+        oldest = self.kept[0]
+        return oldest.published_entry if oldest.version < self.changed_version else None
+
+
+class PublishedPlaces(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """What a version of a table has of a partition: the files of `ranges` with records from the log start on."""
+
+    log_start_offset: Natural = 0
+    ranges: tuple[RewrittenRange, ...] = ()
+
+
+class PublishedPartition(Struct, frozen=True, gc=False, tag="published", forbid_unknown_fields=True):
+    """A partition of a published table. `version` is the newest one that has changed it, from `before` to `current`."""
+
+    topic_id: Positive
+    partition: Natural
+    version: Natural
+    current: PublishedPlaces
+    before: PublishedPlaces = PublishedPlaces()
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("published", self.topic_id, self.partition)
+
+
+class TableToPublish(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """A topic, and what the publisher has seen of it: `version` is the next one of its table.
+
+    `location` is the address of the topic's folder, as other engines reach it. `first_version` is the oldest one that
+    can be read from then on. `column_count` is 0 for Kafka's record, `log_starts` has the log start of each partition.
+    Of a deleted topic both are empty.
+    """
+
+    name: str
+    topic_id: Int64
+    version: Int64
+    location: str
+    first_version: Int64
+    column_count: Int64 = 0
+    log_starts: tuple[Int64, ...] = ()
+
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -214,7 +406,7 @@ class TopicState(Struct, frozen=True, gc=False, tag="topic", forbid_unknown_fiel
 
 
 class PartitionState(Struct, frozen=True, gc=False, tag="partition", forbid_unknown_fields=True):
-    """What validation asks of a partition. It gives the last stable offset (`state/transactions/laststable.py`)."""
+    """What validation asks of a partition. It gives the last stable offset (`state/transactions/partitions.py`)."""
 
     topic_id: Positive
     partition: Natural

@@ -11,9 +11,8 @@ import pytest
 
 import sparktxn
 from sparktxn.cli import output
-from sparktxn.cli.failures import WrongUsage, quantity, time_ms
+from sparktxn.cli.failures import WrongUsage, printable, quantity, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import printable
 from sparktxn.cli.verbs import topics
 from sparktxn.config.values import MILLISECONDS
 from sparktxn.errors import ConfigurationError, extra_to_install

@@ -14,8 +14,7 @@ import pytest
 from sparktxn import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.cli.failures import WrongUsage
-from sparktxn.cli.reading import parse_start, read_topics
-from sparktxn.cli.records import Record, format_printer, unescaped
+from sparktxn.cli.records import Record, format_printer, parse_start, read_topics, unescaped
 from sparktxn.cli.verbs import consume as consuming
 from sparktxn.store import Store
 from tests.cli.shop import open_transaction

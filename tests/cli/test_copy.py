@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.maintenance.copying import copytarget
+from sparktxn.maintenance.copying import storecopy
 from sparktxn.testing.faultystore import Died
 from tests.cli.terminal import ok, txnlog
 
@@ -58,7 +58,7 @@ def test_a_half_copied_root_says_what_it_is(folder: Path, monkeypatch: pytest.Mo
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(copytarget.CopyTarget, "hint", die)
+        patch.setattr(storecopy.CopyTarget, "hint", die)
         with pytest.raises(Died):
             txnlog("copy", "backup", "--apply")
     for verb in (["verify"], ["topics", "list"], ["topics", "create", "other"]):

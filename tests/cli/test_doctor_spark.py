@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.cli.doctorspark import examine_executors, examine_spark
+from sparktxn.cli.doctorstore import examine_executors, examine_spark
 from sparktxn.errors import extra_to_install
 from tests.cli.terminal import ok, txnlog
 

@@ -22,7 +22,7 @@ from sparktxn.cli.app import MODULES, VERBS, load
 from sparktxn.cli.verb import EXAMPLES
 from sparktxn.exporter import scraping as exporter_server
 from sparktxn.gateway import gatewayserver as gateway_server
-from sparktxn.process import webserver, wsgiserver
+from sparktxn.process import listening, webserver
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog, unread
 from tests.each import each
@@ -73,7 +73,7 @@ def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that ends once it has started, and needs no port that may be in use."""
     for server in (webserver, exporter_server, gateway_server):
         monkeypatch.setattr(server, "listening", lambda *_, **__: socket.create_server(("127.0.0.1", 0)))
-    monkeypatch.setattr(wsgiserver._Server, "serve_forever", lambda self: None)
+    monkeypatch.setattr(listening._Server, "serve_forever", lambda self: None)
     monkeypatch.setattr(asyncio, "run", lambda work: work.close())
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)

@@ -6,7 +6,7 @@ import pytest
 
 import sparktxn
 from sparktxn.cli.app import VERBS, load
-from sparktxn.cli.guesses import OF_COMMAND, OF_GROUP
+from sparktxn.cli.verb import OF_COMMAND, OF_GROUP
 from tests.cli.terminal import ok, txnlog
 
 

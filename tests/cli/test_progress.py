@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sparktxn import Store
+from sparktxn.cli.failures import progress_text
 from sparktxn.cli.output import Meter, Output
-from sparktxn.cli.text import progress_text
 from sparktxn.maintenance import copy_store, rewrite
 from sparktxn.testing.clocks import ManualClock
 from tests.cli.terminal import ok

@@ -10,7 +10,7 @@ import pytest
 
 from sparktxn.errors import DamagedObject, StoreUnavailable
 from sparktxn.maintenance import copy_store
-from sparktxn.maintenance.copying import copytarget
+from sparktxn.maintenance.copying import storecopy
 from sparktxn.store import Store
 from tests.compatibility.independent_reader import Damaged, StoreReader
 from tests.compatibility.make_golden import contents
@@ -67,7 +67,7 @@ def test_an_independent_reader_finds_in_a_copy_what_the_source_has(
 
     with written(str(tmp_path / "store"), SETTINGS, 4), Store.open(str(tmp_path / "store")) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(copytarget.CopyTarget, "hint", killed)
+            patch.setattr(storecopy.CopyTarget, "hint", killed)
             with pytest.raises(StoreUnavailable, match="killed"):
                 copy_store(store, str(tmp_path / "copy"))
         with pytest.raises(Damaged, match="the copy is not complete"):

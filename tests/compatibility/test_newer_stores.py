@@ -16,8 +16,7 @@ from sparktxn import Consumer, Producer, Store, TopicPartition
 from sparktxn.errors import DamagedObject, FormatVersionError, KafkaError, KafkaException
 from sparktxn.format import names
 from sparktxn.format.checkpoint import PartRef, digest, state_digest
-from sparktxn.format.entry import seal_document
-from sparktxn.format.intent import decode_intent
+from sparktxn.format.entry import decode_intent, seal_document
 from sparktxn.format.manifest import decode_manifest, encode_manifest
 from sparktxn.maintenance import vacuum
 from sparktxn.values.structs import SegmentRef

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlencode
 from sparktxn.console.guard import Guard
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source
-from sparktxn.process.answeredhosts import AnsweredHosts
+from sparktxn.process.listening import AnsweredHosts
 from sparktxn.store import Store
 
 HOST = "127.0.0.1:8477"

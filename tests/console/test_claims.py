@@ -13,7 +13,7 @@ from sparktxn import TopicPartition
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.format.commands import JoinGroup
 from sparktxn.maintenance import maintain, rewrite
-from sparktxn.store.joining import members_name, submit_join
+from sparktxn.store.memberexpiry import members_name, submit_join
 from tests.console.asking import Console
 from tests.world import World
 

@@ -19,8 +19,8 @@ import pytest
 
 from sparktxn.console.filesizes import FILE_SIZES
 from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
-from sparktxn.console.history.chronicle import ENTRIES_KEPT
-from sparktxn.console.history.tallies import BUCKETS_MAX
+from sparktxn.console.history.entryfacts import ENTRIES_KEPT
+from sparktxn.console.history.past import BUCKETS_MAX
 from sparktxn.console.recordreads import SCANNED_MAX
 from sparktxn.console.routes import application
 from sparktxn.console.shownstore import Source

@@ -11,10 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sparktxn import ConsumerGroupTopicPartitions, Producer, TopicPartition, read_arrow
-from sparktxn.console.history.chronicle import Chronicle
-from sparktxn.console.history.entryfacts import EntryFacts, Moved
-from sparktxn.console.history.past import KnownPast, Past
-from sparktxn.console.history.tallies import BUCKETS_MAX, SPANS, Tally
+from sparktxn.console.history.entryfacts import Chronicle, EntryFacts, Moved
+from sparktxn.console.history.past import BUCKETS_MAX, SPANS, KnownPast, Past, Tally
 from sparktxn.console.plots import Buckets, lag_plot, rates
 from sparktxn.maintenance import rewrite, vacuum
 from sparktxn.store import Store, read_table_task

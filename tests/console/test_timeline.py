@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sparktxn import IllegalStateException, KafkaException, Producer
 from sparktxn.admin import AdminClient
-from sparktxn.console.history.chronicle import Chronicle
-from sparktxn.console.history.entryfacts import EntryFacts
+from sparktxn.console.history.entryfacts import Chronicle, EntryFacts
 from sparktxn.console.history.timeline import lanes_of
 from sparktxn.console.shownstore import Source
 from sparktxn.store import read_task

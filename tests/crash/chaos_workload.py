@@ -19,8 +19,8 @@ from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, vacuum
-from sparktxn.maintenance.rewriting import folding
-from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.publishing import background
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.store import read_task
 
 __all__ = ["FENCED", "GROUP", "INPUTS", "OUTPUT", "PROGRESS", "ROLES", "STARTS_AGAIN"]
@@ -298,7 +298,7 @@ def _fold_at_once(journal: Journal) -> None:
         log.on_checkpoint = after_checkpoint
         after_checkpoint()
 
-    folding.start_folding = start_folding
+    background.start_folding = start_folding
 
 
 def run(task: Task) -> int:

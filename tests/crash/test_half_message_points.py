@@ -14,7 +14,7 @@ import pytest
 
 from sparktxn.admin import AdminClient, HalfMessageId
 from sparktxn.errors import KafkaException
-from sparktxn.halfmessage import LocalTransactionState, ends
+from sparktxn.halfmessage import LocalTransactionState, engine
 from sparktxn.halfmessage.rocketmq5 import Message, TransactionResolution
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.halfworld import COMMIT, ROLLBACK, UNKNOWN, HalfWorld, Process, Process5
@@ -254,7 +254,7 @@ def attempt(case: str, fault_at: int, fault: Fault) -> list[Operation]:
 @pytest.mark.parametrize("case", CASES)
 def test_every_operation_may_be_the_last_and_every_answer_ambiguous(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Ends that go alone are stored by the case, not by a thread.
-    monkeypatch.setattr(ends, "LINGER_S", 3_600.0)
+    monkeypatch.setattr(engine, "LINGER_S", 3_600.0)
     operations = attempt(case, 0, Fault.NONE)
     assert len(operations) > 3
     points = [

@@ -28,15 +28,15 @@ from sparktxn.format.checkpoint import (
     checked_head,
     decode_head,
     decode_hint,
+    decode_marker,
     decode_opened_head,
     decode_part,
     digest,
+    encode_marker,
 )
 from sparktxn.format.commands import Append
 from sparktxn.format.copies import CopyDocument, decode_copy, encode_copy
-from sparktxn.format.entry import decode_entry, decode_store, seal_document
-from sparktxn.format.horizon import decode_marker, encode_marker
-from sparktxn.format.intent import decode_intent, encode_intent
+from sparktxn.format.entry import decode_entry, decode_intent, decode_store, encode_intent, seal_document
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.schema import parse_type
 from sparktxn.format.segment import checksum, decode_segment, encode_inline, encode_segment, stored_schema

@@ -34,7 +34,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from sparktxn.errors import KafkaException
-from sparktxn.gateway.dispatch import SERVED, highest_version
+from sparktxn.gateway.connection import SERVED, highest_version
 from sparktxn.gateway.wire import wiremessages
 from sparktxn.gateway.wire.recordbatches import decode_batch
 from sparktxn.gateway.wire.wiremessages import MalformedRequest, decode_request

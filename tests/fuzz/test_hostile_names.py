@@ -19,8 +19,7 @@ from sparktxn.admin import AdminClient, NewTopic
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.checkpoint import CheckpointHead, CheckpointHint
 from sparktxn.format.commands import Command
-from sparktxn.format.entry import LogEntry, StoreDocument
-from sparktxn.format.intent import Intent
+from sparktxn.format.entry import Intent, LogEntry, StoreDocument
 from sparktxn.objectstore.contract import checked_object_name, checked_prefix
 from sparktxn.objectstore.uri import parse_uri
 from sparktxn.store import read_task

@@ -16,8 +16,7 @@ import pyarrow.ipc as ipc
 import pytest
 
 from sparktxn.errors import DamagedObject
-from sparktxn.format.inline import decode_stream
-from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, encode_inline
+from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, decode_stream, encode_inline
 
 ZEROS = 256 << 20
 MEMORY_BYTES_MAX = 10 << 20

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from kio.schema.index import api_key_map
 
-from sparktxn.gateway.dispatch import SERVED
+from sparktxn.gateway.connection import SERVED
 from sparktxn.gateway.wire.wiremessages import _payload, request_name
 
 KEYS = {name: key for key, name in api_key_map.items()}

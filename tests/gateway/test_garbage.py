@@ -19,8 +19,8 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.errors import ErrorCode, StoreUnavailable
-from sparktxn.gateway.dispatch import SERVED
-from sparktxn.gateway.transactions.heldtransaction import HeldTransaction
+from sparktxn.gateway.connection import SERVED
+from sparktxn.gateway.transactions.heldtransactions import HeldTransaction
 from sparktxn.gateway.wire.wiremessages import Request
 from sparktxn.stage.buffers import PartitionBuffer
 from sparktxn.values.structs import ProducerIdAndEpoch

@@ -13,7 +13,7 @@ from sparktxn.consumer import Consumer
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.store import Store
-from sparktxn.store.joining import members_name, submit_join
+from sparktxn.store.memberexpiry import members_name, submit_join
 from tests.gateway import groupclients
 from tests.gateway.gateways import RawClient
 from tests.gateway.groupclients import GROUP, LedMember, Member, committed, two_gateways

@@ -17,7 +17,7 @@ from kio.static.constants import EntityType
 
 from sparktxn.cli.app import load
 from sparktxn.errors import extra_to_install
-from sparktxn.gateway.dispatch import SERVED
+from sparktxn.gateway.connection import SERVED
 from sparktxn.gateway.handlers import notserved
 from sparktxn.gateway.requestfigures import FAMILIES
 from sparktxn.gateway.security.users import user_lines

@@ -14,9 +14,14 @@ from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn.errors import KafkaException
 from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.gateway.wire.compression import compressed as lz4
-from sparktxn.gateway.wire.compression import decompressed
-from sparktxn.gateway.wire.recordbatches import BATCH_BYTES_MAX, control_batch, decode_batch, encode_batches
+from sparktxn.gateway.wire.recordbatches import (
+    BATCH_BYTES_MAX,
+    control_batch,
+    decode_batch,
+    decompressed,
+    encode_batches,
+)
+from sparktxn.gateway.wire.recordbatches import compressed as lz4
 from tests.gateway.requests import batch, compressed
 
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.gateway.security.access import AccessOptions, access_of
-from sparktxn.gateway.security.exchanges import AuthenticationFailed, new_exchange
-from sparktxn.gateway.security.failedlogins import FailedLogins
+from sparktxn.gateway.security.access import AccessOptions, AuthenticationFailed, access_of, new_exchange
+from sparktxn.gateway.security.authentication import FailedLogins
 from sparktxn.gateway.security.users import Users, Verifier, read_users, user_lines
 from sparktxn.process.clock import RandomIds, SystemClock
 from tests.cli.terminal import ok, txnlog

@@ -21,12 +21,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparktxn.gateway import connection as connections
-from sparktxn.gateway.clientplaces import Clients
-from sparktxn.gateway.dispatch import Served
+from sparktxn.gateway.connection import Served
 from sparktxn.gateway.gatewayserver import _connections_max, serve_client
 from sparktxn.gateway.gatewaysettings import GatewaySettings
 from sparktxn.gateway.requestfigures import GatewayFigures
-from sparktxn.gateway.requestmemory import FrameMemory, Lending
+from sparktxn.gateway.requestmemory import Clients, FrameMemory, Lending
 from sparktxn.gateway.security.access import OPEN, AccessOptions
 from sparktxn.gateway.security.users import user_lines
 from sparktxn.gateway.wire.wiremessages import MalformedRequest, Request

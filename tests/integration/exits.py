@@ -29,7 +29,7 @@ from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.store import StoreSettings
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.log import Log
-from sparktxn.maintenance.repeating import Repeated
+from sparktxn.maintenance.publishing.background import Repeated
 from sparktxn.objectstore import open_store
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.process import background
@@ -39,7 +39,7 @@ from sparktxn.testing.silentstore import SilentStore
 from tests.halfworld import configuration5
 from tests.lending import lend_log
 
-folding: Any = importlib.import_module("sparktxn.maintenance.rewriting.folding")
+folding: Any = importlib.import_module("sparktxn.maintenance.publishing.background")
 rewrite: Any = importlib.import_module("sparktxn.maintenance.rewriting.rewrite")
 importlib.import_module("s3fs")  # before the forks, as it is slow
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.compat.addresses import STORES_VARIABLE, Stores
+from sparktxn.compat.clients import STORES_VARIABLE, Stores
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
 from tests.forkserver import ForkServer

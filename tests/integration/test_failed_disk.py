@@ -14,7 +14,7 @@ import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.objectstore import local
-from sparktxn.objectstore.durable import Disk
+from sparktxn.objectstore.local import Disk
 
 WHERE = TopicPartition("out", 0)
 

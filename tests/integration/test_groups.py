@@ -19,7 +19,7 @@ import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer
-from sparktxn.consumer.readingstates import ViewEvent
+from sparktxn.consumer.polling import ViewEvent
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.kafka.message import TopicPartition

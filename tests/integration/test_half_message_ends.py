@@ -15,7 +15,8 @@ import pytest
 
 from sparktxn import Store
 from sparktxn.admin import HalfMessageId
-from sparktxn.halfmessage import LocalTransactionState, Message, TransactionListener, TransactionMQProducer, ends
+from sparktxn.halfmessage import LocalTransactionState, Message, TransactionListener, TransactionMQProducer
+from sparktxn.halfmessage import engine as ends
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.halfworld import COMMIT, ROLLBACK, UNKNOWN, HalfWorld, Process
 from tests.world import World as PlainWorld
@@ -246,7 +247,8 @@ def test_a_producer_that_is_dropped_stores_its_ends(monkeypatch: pytest.MonkeyPa
 
 _PROGRAM = """
 import os, sys
-from sparktxn.halfmessage import LocalTransactionState, Message, TransactionListener, TransactionMQProducer, ends
+from sparktxn.halfmessage import LocalTransactionState, Message, TransactionListener, TransactionMQProducer
+from sparktxn.halfmessage import engine as ends
 
 class AtOnce(TransactionListener):
     def execute_local_transaction(self, message, arg):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.format import inline, names
+from sparktxn.format import names
+from sparktxn.format import segment as inline
 from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX

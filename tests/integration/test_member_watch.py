@@ -18,7 +18,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, UpdateMember
 from sparktxn.log.log import Log
 from sparktxn.store import Store, TableSelection, read_table_task
-from sparktxn.store.joining import members_name
+from sparktxn.store.memberexpiry import members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation

@@ -15,7 +15,7 @@ import pytest
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.errors import ErrorCode
 from sparktxn.halfmessage import LocalTransactionState, TransactionListener, TransactionMQProducer, rocketmq5
-from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process import dropped
 from sparktxn.process.background import ThreadBackground

@@ -17,7 +17,7 @@ from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigRe
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AlterTopic
 from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
-from sparktxn.state.recordtimes import is_fixed
+from sparktxn.state.settings import is_fixed
 from tests.halfworld import COMMIT, HalfWorld
 from tests.world import messages
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
-from sparktxn.admin.offsetreset import OffsetReset, apply_reset, planned_reset
+from sparktxn.admin.groups import OffsetReset, apply_reset, planned_reset
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.format.commands import (

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from sparktxn import Consumer
-from sparktxn.gateway.dispatch import SERVED
+from sparktxn.gateway.connection import SERVED
 from sparktxn.gateway.security.users import user_lines
 from sparktxn.gateway.wire.wiremessages import request_name
 from sparktxn.process.clock import RandomIds

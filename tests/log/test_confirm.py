@@ -9,7 +9,7 @@ import pytest
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.horizon import encode_marker
+from sparktxn.format.checkpoint import encode_marker
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, head_past, judge, names_of, usable_heads
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.views.entryhistory import find_entry
@@ -170,7 +170,7 @@ def test_few_modules_read_the_horizon_themselves() -> None:
     assert {reader for reader in readers if not reader.startswith("testing/")} == {
         "log/follow/confirm.py",
         "log/views/viewing.py",
-        "maintenance/sweeping/ages.py",
+        "maintenance/sweeping/sweep.py",
         "maintenance/checking/repair.py",
         "maintenance/copying/storecopy.py",
         "maintenance/vacuuming/vacuum.py",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparktxn.format import names
 from sparktxn.format.commands import Append, CreateTopic, InitProducerId
 from sparktxn.format.segment import checksum
-from sparktxn.log.write.alongside import Alongside
+from sparktxn.log.write.committer import Alongside
 from sparktxn.log.write.intents import Intents
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from tests.producercommands import ProducerCommands

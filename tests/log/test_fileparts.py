@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.format.manifest import encode_manifest, manifest_rows
-from sparktxn.log.keep.fileparts import joined, joined_rows
+from sparktxn.log.keep.runs import joined, joined_rows
 from sparktxn.values.structs import CompactedSegment, FilePart, RewrittenSegment, SegmentRef
 
 

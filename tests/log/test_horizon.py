@@ -10,7 +10,7 @@ import pytest
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.scan.committingentry import committing_entry
+from sparktxn.scan.offsets import committing_entry
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.producercommands import ProducerCommands
 from tests.simulation.checkers import digest_of

@@ -22,8 +22,7 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     SettleIntent,
 )
-from sparktxn.format.entry import decode_entry
-from sparktxn.format.intent import encode_intent, list_id
+from sparktxn.format.entry import decode_entry, encode_intent, list_id
 from sparktxn.testing.faultystore import Died, Fault, Operation
 
 LEFT, RIGHT = (1, 0), (1, 1)

@@ -9,7 +9,7 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
-from sparktxn.testing.backgroundwork import StrictBackground
+from sparktxn.testing.clocks import StrictBackground
 from tests.lending import lend_log, take_log_back
 from tests.world import next_number, open_log
 

@@ -17,12 +17,10 @@ from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, KafkaExcep
 from sparktxn.format import names
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Appends, Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import decode_entry, decode_list, encode_list
-from sparktxn.format.intent import encode_intent
+from sparktxn.format.entry import decode_entry, decode_list, encode_intent, encode_list
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.write import composing, lists
-from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
-from sparktxn.log.write.queue import LISTS_BYTES_MAX
+from sparktxn.log.write import composing, queue
+from sparktxn.log.write.queue import LIST_BYTES_MAX, LISTS_BYTES_MAX, checked_list
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
 from sparktxn.state.rules import RULES
 from tests.producercommands import ProducerCommands
@@ -86,8 +84,8 @@ def test_a_list_that_no_reader_would_take_is_refused_at_once_and_queued_never(sh
 
 def test_segments_of_objects_may_take_more_than_the_rest_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends go into an object as columns; those that carry their records stay in the entry, and count as the rest."""
-    monkeypatch.setattr(lists, "LIST_BYTES_MAX", 1_000)
-    monkeypatch.setattr(lists, "APPENDS_BYTES_MAX", 10_000)
+    monkeypatch.setattr(queue, "LIST_BYTES_MAX", 1_000)
+    monkeypatch.setattr(queue, "APPENDS_BYTES_MAX", 10_000)
     producer = ProducerCommands("id", 1, 0)
     appends = [producer.append(LEFT, sequence, transaction=1) for sequence in range(20)]
     assert 1_000 < len(encode_list(appends)) < 10_000
@@ -113,9 +111,9 @@ def test_a_list_may_have_as_many_bytes_as_the_limit_says(monkeypatch: pytest.Mon
     appends_bytes = len(encode_list(appends))
     most = {"LIST_BYTES_MAX": len(encode_list([*appends, rest])) - appends_bytes, "APPENDS_BYTES_MAX": appends_bytes}
     for name, size in most.items():
-        monkeypatch.setattr(lists, name, size)
+        monkeypatch.setattr(queue, name, size)
     assert checked_list([*appends, rest]).commands == (*appends, rest)
-    monkeypatch.setattr(lists, limit, most[limit] - 1)
+    monkeypatch.setattr(queue, limit, most[limit] - 1)
     with pytest.raises(CommandRefused, match="too large for one log entry"):
         checked_list([*appends, rest])
 
@@ -131,7 +129,7 @@ def test_a_list_that_fails_only_as_a_whole_is_refused_to_its_caller(monkeypatch:
             raise ZeroDivisionError("a defect")
         return encode_list(commands)
 
-    monkeypatch.setattr(lists, "encode_list", fail)
+    monkeypatch.setattr(queue, "encode_list", fail)
     with pytest.raises(CommandRefused, match="the commands cannot be written: a defect") as refused:
         checked_list([offset_commit("one"), offset_commit("two")])
     assert refused.value.error.code() == ErrorCode.LOCAL_INVALID_ARG

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktxn.log.follow.places import in_places_of
+from sparktxn.log.follow.replicaparts import in_places_of
 from sparktxn.values.structs import (
     NO_TRANSACTION,
     AbortedTransaction,

@@ -9,8 +9,15 @@ import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import InitProducerId
-from sparktxn.log.write.lists import checked_list
-from sparktxn.log.write.queue import VALID_PREVIOUS_STATES, WITHDRAWN, IntentId, ListState, Queue, QueuedList
+from sparktxn.log.write.queue import (
+    VALID_PREVIOUS_STATES,
+    WITHDRAWN,
+    IntentId,
+    ListState,
+    Queue,
+    QueuedList,
+    checked_list,
+)
 from sparktxn.state.delta import Refusal
 from tests.each import each
 

@@ -21,8 +21,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.format.names import segment_file
 from sparktxn.process.clock import RandomIds
-from sparktxn.stage.batchcommits import SHARED_ID
-from sparktxn.stage.pendingcommits import PendingCommit
+from sparktxn.stage.batchcommits import SHARED_ID, PendingCommit
 from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore

@@ -6,8 +6,7 @@ import pytest
 
 from sparktxn.errors import ClockSkewError, ErrorCode, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import InitProducerId
-from sparktxn.log.write.lists import checked_list
-from sparktxn.log.write.queue import QueuedList, Ticket
+from sparktxn.log.write.queue import QueuedList, Ticket, checked_list
 from sparktxn.state.delta import Refusal
 from tests.each import each
 

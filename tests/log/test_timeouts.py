@@ -7,7 +7,7 @@ import pytest
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import InitProducerId, PrepareTxn
 from sparktxn.process.background import ThreadBackground
-from sparktxn.testing.backgroundwork import StrictBackground
+from sparktxn.testing.clocks import StrictBackground
 from sparktxn.testing.faultystore import Fault
 from sparktxn.values.structs import TransactionStatus
 from tests.log.conftest import LEFT, RIGHT, Client, Shared

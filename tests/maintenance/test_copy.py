@@ -20,11 +20,10 @@ from sparktxn.format.entry import seal_document
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.log.follow.heads import newest_copy
 from sparktxn.maintenance import CopiedObjects, CopyTask, compact, copy_store, rewrite, run_copy_task, vacuum, verify
-from sparktxn.maintenance.copying import copytarget, storecopy
-from sparktxn.maintenance.copying.copyplan import CopyPlan, plan_copy
-from sparktxn.maintenance.copying.storecopy import Copying
+from sparktxn.maintenance.copying import storecopy
+from sparktxn.maintenance.copying.storecopy import Copying, CopyPlan, plan_copy
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
@@ -152,7 +151,7 @@ def test_what_is_there_is_read_back_and_not_copied_again(
     shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(copytarget.CopyTarget, "hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
+        patch.setattr(storecopy.CopyTarget, "hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
         with pytest.raises(StoreUnavailable, match="killed"):
             copy_store(shop, target)
     with pytest.raises(StoreNotFound, match="unfinished copy"):
@@ -169,7 +168,7 @@ def test_damage_in_the_target_is_found_when_a_copy_goes_on(
     shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(copytarget.CopyTarget, "hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
+        patch.setattr(storecopy.CopyTarget, "hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
         with pytest.raises(StoreUnavailable):
             copy_store(shop, target)
     inner = objects_of(target, {})
@@ -323,9 +322,9 @@ def test_while_others_write_rewrite_and_vacuum(tmp_path: Path) -> None:
 
 def test_two_copies_to_one_root(shop: Store, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that begins last finishes; the other finds that, and brings the copy forward."""
-    original, others = copytarget.CopyTarget.hint, list[Any]()
+    original, others = storecopy.CopyTarget.hint, list[Any]()
 
-    def hint(self: copytarget.CopyTarget, head: Any) -> None:
+    def hint(self: storecopy.CopyTarget, head: Any) -> None:
         if not others:
             others.append(None)
             trade(shop, 3)
@@ -333,7 +332,7 @@ def test_two_copies_to_one_root(shop: Store, target: str, monkeypatch: pytest.Mo
             trade(shop, 3)
         original(self, head)
 
-    monkeypatch.setattr(copytarget.CopyTarget, "hint", hint)
+    monkeypatch.setattr(storecopy.CopyTarget, "hint", hint)
     report = copy_store(shop, target)
     assert report.store_id == others[0].store_id
     assert report.entry > others[0].entry

@@ -20,9 +20,8 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.log.keep.runs import ManifestCache
 from sparktxn.log.log import Log
-from sparktxn.maintenance.repeating import Rests
-from sparktxn.maintenance.rewriting import folding
-from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.publishing import background as folding
+from sparktxn.maintenance.publishing.background import Folder, Rests
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.process.background import ThreadBackground
@@ -510,8 +509,8 @@ _ENDS = """
 import sys, threading
 from sparktxn import Producer, Store
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.maintenance.repeating import Rests
-from sparktxn.maintenance.rewriting import folding
+from sparktxn.maintenance.publishing.background import Rests
+from sparktxn.maintenance.publishing import background as folding
 
 begun = threading.Event()
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.maintenance import compact, plan_compact, run_compact_task
-from sparktxn.maintenance.rewriting import newestoffsets
-from sparktxn.maintenance.rewriting.newestoffsets import newest_offsets
+from sparktxn.maintenance.rewriting import compactfiles
+from sparktxn.maintenance.rewriting.compactfiles import newest_offsets
 from tests.world import World
 
 RECORDS = 400
@@ -37,16 +37,16 @@ def newest() -> list[int]:
 def test_they_are_the_same_whatever_the_memory(
     filled: World, buffer_bytes: int, waiting_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newestoffsets, "_WAITING_BYTES", waiting_bytes)
+    monkeypatch.setattr(compactfiles, "_WAITING_BYTES", waiting_bytes)
     readings = 0
-    keys = newestoffsets._keys
+    keys = compactfiles._keys
 
     def counted(*arguments: object) -> object:
         nonlocal readings
         readings += 1
         return keys(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(newestoffsets, "_keys", counted)
+    monkeypatch.setattr(compactfiles, "_keys", counted)
     (task,) = plan_compact(filled.store)
     found = newest_offsets(filled.store.log.objects, task.read, buffer_bytes)
     assert found.between(0, RECORDS).to_pylist() == newest()
@@ -56,9 +56,9 @@ def test_they_are_the_same_whatever_the_memory(
 
 def test_keys_with_one_hash_are_still_told_apart(filled: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can divide them: they take the memory that they take."""
-    monkeypatch.setattr(newestoffsets, "crc32", lambda key: 5)
-    monkeypatch.setattr(newestoffsets, "_SHARES_MAX", 8)
-    monkeypatch.setattr(newestoffsets, "_WAITING_BYTES", 64)
+    monkeypatch.setattr(compactfiles, "crc32", lambda key: 5)
+    monkeypatch.setattr(compactfiles, "_SHARES_MAX", 8)
+    monkeypatch.setattr(compactfiles, "_WAITING_BYTES", 64)
     (task,) = plan_compact(filled.store)
     done = run_compact_task(replace(task, buffer_bytes=64), filled.store.options)
     assert sum(segment.row_count for segment in done.segments) == len(newest())

@@ -17,9 +17,8 @@ from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigRe
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import copy_store, maintain, vacuum, verify
 from sparktxn.maintenance.publishing import publish
-from sparktxn.maintenance.publishing.background import Publisher
+from sparktxn.maintenance.publishing.background import Publisher, Rests
 from sparktxn.maintenance.publishing.publish import PublishJob, publish_tables
-from sparktxn.maintenance.repeating import Rests
 from sparktxn.testing.clocks import ManualClock
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions

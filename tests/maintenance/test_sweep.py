@@ -26,7 +26,7 @@ from sparktxn.format.commands import (
     UpdateMember,
 )
 from sparktxn.maintenance import Sweeper, SweepReport, sweep
-from sparktxn.maintenance.sweeping import ages
+from sparktxn.maintenance.sweeping import sweep as ages
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock

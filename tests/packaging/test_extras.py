@@ -21,8 +21,6 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "sparktxn.tables.catalog": ("catalog",),
     "sparktxn.process.webserver": ("catalog", "console"),
     "sparktxn.tableformats.iceberg": ("iceberg",),
-    "sparktxn.tableformats.icebergavro": ("iceberg",),
-    "sparktxn.tableformats.icebergfiles": ("iceberg",),
     "sparktxn.tableformats.icebergmanifests": ("iceberg",),
     "sparktxn.metrics.collector": ("metrics",),
     "sparktxn.exporter.storemetrics": ("metrics",),

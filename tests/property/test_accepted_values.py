@@ -42,7 +42,7 @@ from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import apply_list
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.values.structs import (
     HalfSegment,
     ManifestRef,
@@ -50,9 +50,9 @@ from sparktxn.values.structs import (
     PartitionState,
     ProducerState,
     StateRecord,
+    TableToPublish,
     TopicState,
 )
-from sparktxn.values.tablestructs import TableToPublish
 from tests.purelog import PureLog
 from tests.seeds import examples
 

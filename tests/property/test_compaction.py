@@ -26,7 +26,7 @@ from sparktxn.maintenance import (
     run_rewrite_task,
     verify,
 )
-from sparktxn.maintenance.rewriting import newestoffsets
+from sparktxn.maintenance.rewriting import compactfiles
 from sparktxn.scan.plan import Order, ReadTask
 from sparktxn.stage import segmentwriter
 from tests.mergedrows import check_merged_rows
@@ -307,8 +307,8 @@ steps = st.lists(
 def grouping_often() -> Iterator[None]:
     """Keys are grouped after a few, and rows make a row group, as otherwise after many megabytes."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(newestoffsets, "_WAITING_BYTES", 60)
-        patched.setattr(newestoffsets, "_HASHED_ROWS", 2)
+        patched.setattr(compactfiles, "_WAITING_BYTES", 60)
+        patched.setattr(compactfiles, "_HASHED_ROWS", 2)
         patched.setattr(segmentwriter, "ROW_GROUP_ROWS", 3)
         yield
 

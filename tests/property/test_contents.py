@@ -34,7 +34,7 @@ from sparktxn import (
     to_polars,
 )
 from sparktxn.admin import AdminClient, OffsetSpec
-from sparktxn.cli.reading import parse_start, read_topics
+from sparktxn.cli.records import parse_start, read_topics
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import rewrite

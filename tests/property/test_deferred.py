@@ -17,7 +17,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, digest, encode_part, part_of, state_digest
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry, encode_entry
 from sparktxn.format.names import segment_file
-from sparktxn.log.follow import deferred as deferred_entries
+from sparktxn.log.follow import replicaparts as deferred_entries
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.state.intents import INTENT_WINDOW

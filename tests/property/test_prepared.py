@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused
 from sparktxn.format.commands import AddPartitionsToTxn, Command, CommandResult, InitProducerId
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog

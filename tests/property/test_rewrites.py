@@ -27,7 +27,7 @@ from sparktxn.maintenance import (
     run_rewrite_task,
     verify,
 )
-from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, Order
 from sparktxn.scan.storedfiles import committed_files, have_cut_parts

@@ -37,9 +37,8 @@ from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.state.transactions.laststable import last_stable_offset
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.state.transactions.partitions import last_stable_offset
+from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from sparktxn.values.structs import AbortedTransaction, HalfSegment, SegmentRef
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog

@@ -19,7 +19,7 @@ from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.log.follow.heads import read_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.readview import capture_view
-from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.state.transactions.producerfencing import next_sequence
 from sparktxn.values.structs import TopicState
 from tests.simulation.history import Attempt, History, Observation, Outcome, observe
 from tests.simulation.inlineappends import check_carried

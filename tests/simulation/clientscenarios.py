@@ -13,8 +13,7 @@ from sparktxn.maintenance import verify
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import RandomIds
 from sparktxn.store import Store
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.clocks import ManualClock, StrictBackground
 from sparktxn.values.structs import CommittedOffset, TransactionState, TransactionStatus
 from tests.lending import lend_log, take_log_back
 from tests.simulation.clienthistory import ClientHistory, Committed

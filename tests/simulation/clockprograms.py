@@ -19,8 +19,7 @@ from sparktxn.format.entry import decode_entry
 from sparktxn.log.log import Log
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from sparktxn.testing.faultystore import Fault
 from tests.simulation.simulator import FaultRates, Process, Simulator
 

@@ -14,8 +14,7 @@ from greenlet import getcurrent, greenlet
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.lending import lend_log, take_log_back
 from tests.simulation.fibers import no_collections

@@ -28,15 +28,14 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.copying.storecopy import Copying, Work
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.maintenance.rewriting.compactfiles import copy_newest
-from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.maintenance.rewriting.rewritefiles import copy_records
 from sparktxn.process.clock import RandomIds
 from sparktxn.producer import Producer
-from sparktxn.producer.preparedstate import PreparedTransaction
+from sparktxn.producer.states import PreparedTransaction
 from sparktxn.store import Store
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.clocks import ManualClock, StrictBackground
 from tests.simulation.clienthistory import Transaction
 from tests.simulation.clientprograms import ClientWorld, Program, connect, read_commits
 from tests.simulation.history import Outcome

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, InitProducerId, OffsetCommit, TxnOffsetCommit
-from sparktxn.format.entry import decode_entry
-from sparktxn.format.intent import decode_intent
+from sparktxn.format.entry import decode_entry, decode_intent
 from sparktxn.log.views.readview import ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from tests.simulation.clienthistory import ClientHistory

@@ -35,8 +35,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.write import slotrace
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from sparktxn.testing.faultystore import Fault, Operation
 from sparktxn.values.structs import SegmentRef
 from tests.producercommands import ProducerCommands

@@ -9,7 +9,7 @@ import pytest
 from sparktxn.errors import CommandRefused
 from sparktxn.format import names
 from sparktxn.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
-from sparktxn.format.intent import encode_intent
+from sparktxn.format.entry import encode_intent
 from sparktxn.maintenance import Sweeper
 from sparktxn.scan.commitorder import checked_commits
 from sparktxn.scan.microbatchcut import CommitCut, commit_cut

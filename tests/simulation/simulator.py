@@ -27,7 +27,7 @@ from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import PutOutcome, check_time
 from sparktxn.process.background import Background
 from sparktxn.process.clock import time_left_s
-from sparktxn.testing.backgroundwork import StrictBackground
+from sparktxn.testing.clocks import StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Script
 from tests.lending import lend_log, take_log_back
 from tests.simulation.fibers import Fiber, FiberBackground, cooperative_threads, current_fiber, no_collections

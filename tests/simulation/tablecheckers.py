@@ -12,7 +12,8 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import TABLES_PREFIX
 from sparktxn.format.commands import Append, PublishTables
 from sparktxn.maintenance import PublishReport
-from sparktxn.tableformats import delta, iceberg, icebergnames
+from sparktxn.tableformats import delta, iceberg
+from sparktxn.tableformats import version as icebergnames
 from sparktxn.values.structs import TableState
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions

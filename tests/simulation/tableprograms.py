@@ -12,14 +12,13 @@ import pyarrow as pa
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.names import parse_entry
-from sparktxn.log.follow.newestcopy import copied_entry
+from sparktxn.log.follow.heads import copied_entry
 from sparktxn.log.log import Log
 from sparktxn.maintenance import PublishReport, apply_retention, list_tables, publish_tables, verify
 from sparktxn.maintenance.publishing.publish import PublishJob
 from sparktxn.process.clock import RandomIds
 from sparktxn.store import Store
-from sparktxn.testing.backgroundwork import StrictBackground
-from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.clocks import ManualClock, StrictBackground
 from sparktxn.testing.faultystore import Died, Operation
 from tests.lending import lend_log, take_log_back
 from tests.simulation.clienthistory import ClientHistory

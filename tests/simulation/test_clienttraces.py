@@ -14,17 +14,16 @@ from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
 from sparktxn.log.follow import follower, tail
 from sparktxn.log.write import committer, queue, storeclock, timeouts
-from sparktxn.log.write.lists import CheckedList
-from sparktxn.log.write.queue import Ticket
+from sparktxn.log.write.queue import CheckedList, Ticket
 from sparktxn.producer import transactionerrors
 from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.transactionerrors import FAILURES, Failure, TransactionOperation
 from sparktxn.stage.batchcommits import BatchCommits
 from sparktxn.state import machine
 from sparktxn.state.delta import Refusal
-from sparktxn.state.groups import groups, heldpartitions
+from sparktxn.state.groups import groups
 from sparktxn.state.transactions import partitions, sinks
-from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.state.transactions.producerfencing import next_sequence
 from sparktxn.values.structs import PendingOffsets
 from tests.simulation import clienttraces as traces
 from tests.simulation.scenarios import simulate
@@ -129,7 +128,7 @@ def without_owners_of_offsets(patch: Patch) -> None:
 
 def without_fenced_members(patch: Patch) -> None:
     """A consumer commits for partitions that the group has given to another one."""
-    note = heldpartitions.note_sign_of_life
+    note = groups.note_sign_of_life
     patch.setattr(groups, "check_member", lambda delta, command, code: None)
     patch.setattr(
         groups,

@@ -8,7 +8,7 @@ import pytest
 
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import ClockCheck
-from sparktxn.maintenance.sweeping.ages import Ages, IdleFrom
+from sparktxn.maintenance.sweeping.sweep import Ages, IdleFrom
 from tests.simulation.simulate import run_seeds
 
 pytestmark = pytest.mark.simulation

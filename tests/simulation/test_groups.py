@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sparktxn.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions
 from sparktxn.log.log import Log
-from sparktxn.state.groups import groups, heldpartitions, reconciliation
+from sparktxn.state.groups import groups, reconciliation
 from sparktxn.state.groups.reconciliation import Roster
 from sparktxn.state.rules import RULES
 from tests.handlers import handle
@@ -81,7 +81,7 @@ def without_fencing(patch: Patch) -> None:
 
 def without_assignment_epochs(patch: Patch) -> None:
     """A commit is taken from the member that holds the partition, whatever it knows."""
-    check = heldpartitions.check_member
+    check = groups.check_member
 
     def any_epoch(delta: Any, command: Any, fenced_code: Any) -> Any:
         member = delta.get(("member", command.group_id, command.member_id))

@@ -19,7 +19,7 @@ from sparktxn.maintenance.publishing import publish
 from sparktxn.state import tables
 from sparktxn.state.delta import Delta, Refusal
 from sparktxn.tableformats import delta, iceberg
-from sparktxn.tableformats.deltaactions import CommitInfo
+from sparktxn.tableformats.deltacheckpoint import CommitInfo
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import TableState, TopicState
 from tests.simulation.fibers import current_fiber

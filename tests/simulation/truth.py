@@ -17,7 +17,7 @@ from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.values.structs import (
     AbortedTransaction,
     CommittedOffset,

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.reading.ahead import made_ahead
+from pyspark_txnlog.reading.batch_reader import made_ahead
 from sparktxn import DamagedObject
 
 MEGABYTE = 131_072  # numbers of 8 bytes

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import scan
-from pyspark_txnlog.native.counts import count, max_offset
+from pyspark_txnlog.native.native_scan import count, max_offset
 from sparktxn import Producer, Store
 from sparktxn.maintenance import compact, rewrite
 from tests.spark.readers import Query, batch_reader, numbers_of, stream_reader

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.options import effects
+from pyspark_txnlog.options import sparkevents
 from pyspark_txnlog.options.options import READ, READ_STREAM, SCHEMA, WRITE, ReadOptions, WriteOptions
 
 STRATEGY: Final = {"startingoffsetsbytimestampstrategy": "latest"}
@@ -35,7 +35,7 @@ CASES: Final[list[tuple[dict[str, str], list[dict[str, str]], list[dict[str, str
 
 @pytest.fixture(autouse=True)
 def nothing_warned(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    monkeypatch.setattr(effects, "_warned", set())
+    monkeypatch.setattr(sparkevents, "_warned", set())
     with caplog.at_level(logging.WARNING, "sparktxn"):
         yield
 
@@ -54,7 +54,7 @@ def test_an_option_without_an_effect_is_warned_of_once(
 ) -> None:
     for _ in range(2):
         parse({**given, **others}, use)
-    (need,) = (need for need in effects.NEEDS if need.name.lower() in given)
+    (need,) = (need for need in sparkevents.NEEDS if need.name.lower() in given)
     assert caplog.messages == [f"option {need.name!r} of {use} has no effect without {need.words}"]
 
 
@@ -67,7 +67,7 @@ def test_an_option_with_what_it_needs_is_not_warned_of(
 
 
 def test_the_cases_are_of_all_such_options() -> None:
-    assert {need.name.lower() for need in effects.NEEDS} == {name for case in CASES for name in case[0]}
+    assert {need.name.lower() for need in sparkevents.NEEDS} == {name for case in CASES for name in case[0]}
 
 
 def test_an_option_that_a_batch_ignores_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

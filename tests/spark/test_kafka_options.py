@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.options import kafka_options
+from pyspark_txnlog.options import options
 from pyspark_txnlog.options.options import READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
 from sparktxn import ConfigurationError
 
@@ -28,7 +28,7 @@ SECURITY = {
 
 @pytest.fixture(autouse=True)
 def nothing_warned(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    monkeypatch.setattr(kafka_options, "_warned", set())
+    monkeypatch.setattr(options, "_warned", set())
     with caplog.at_level(logging.WARNING, "sparktxn"):
         yield
 

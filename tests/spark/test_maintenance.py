@@ -117,7 +117,7 @@ def test_every_job_that_moves_data_runs_on_executors(spark: SparkSession, store:
         ["copy", str(tmp_path / "copy"), "--apply", "--json"],
     ):
         assert run_command([*words, "-b", store.uri], run) == 0
-    tasks_of = ["sparktxn.maintenance.checking.verify", "sparktxn.maintenance.copying.copywork"]
+    tasks_of = ["sparktxn.maintenance.checking.verify", "sparktxn.maintenance.copying.storecopy"]
     assert given[2:][:1] + given[-1:] == tasks_of
     assert rows_of(store) == (ORDERS, PRICES)
     with Store.open(str(tmp_path / "copy")) as copied:

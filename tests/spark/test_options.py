@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.options.asof import AsOf
+from pyspark_txnlog.options.bounds import AsOf
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import (
     OPTIONS,
@@ -22,7 +22,7 @@ from pyspark_txnlog.options.options import (
     WriteOptions,
 )
 from sparktxn import ConfigurationError
-from sparktxn.config.times import TimeAgo
+from sparktxn.config.values import TimeAgo
 
 READING = {"path": "/s", "subscribe": "a,b"}
 

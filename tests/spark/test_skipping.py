@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
+from pyspark_txnlog.reading.batch_reader import is_on_timestamp, without_skipped
 from sparktxn import Producer, ReadTask, Store
 from tests.spark.readers import commit, filtering_reader, numbers_of
 from tests.spark.sessions import values

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from sparktxn import CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
-from sparktxn.config.times import parse_time
+from sparktxn.config.values import parse_time
 from sparktxn.format.commands import ExpireTransactionalId
 from sparktxn.maintenance import vacuum
 from sparktxn.store import read_table_task

@@ -19,7 +19,7 @@ from pyspark_txnlog import foreach_batch, sparkinternals
 from pyspark_txnlog.connecting import stores
 from pyspark_txnlog.sparkinternals import HoldableRows, holdable_rows
 from pyspark_txnlog.writing import foreach
-from pyspark_txnlog.writing.heldrows import HeldRows, rows_query
+from pyspark_txnlog.writing.foreach import HeldRows, rows_query
 from sparktxn import BatchRefused, CommandRefused, Store, read_arrow
 from tests.spark.sessions import values
 

@@ -14,8 +14,7 @@ import pytest
 
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore import PutOutcome, local
-from sparktxn.objectstore.durable import Disk
-from sparktxn.objectstore.local import LocalStore
+from sparktxn.objectstore.local import Disk, LocalStore
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")
 

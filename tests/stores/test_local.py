@@ -18,8 +18,7 @@ import pytest
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from sparktxn.objectstore import PutOutcome
-from sparktxn.objectstore.durable import Disk
-from sparktxn.objectstore.local import LocalStore
+from sparktxn.objectstore.local import Disk, LocalStore
 from sparktxn.store import Store
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 from tests.seeds import examples

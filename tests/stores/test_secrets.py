@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.secrets import SECRET_CHARACTERS_MIN, SecretMask
+from sparktxn.objectstore.remote import SECRET_CHARACTERS_MIN, SecretMask
 from sparktxn.testing.objectstore_tests import Opening
 from tests.each import each
 

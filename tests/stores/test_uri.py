@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import sparktxn.objectstore
 from sparktxn import Consumer, Producer, Store, read_arrow
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.config.properties import read_properties
+from sparktxn.config.settings import read_properties
 from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import copy_store
 from sparktxn.objectstore.uri import parse_uri
@@ -118,7 +118,7 @@ def test_the_core_is_imported_without_fsspec() -> None:
 
 def test_a_handle_of_before_a_fork_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Opening("s3://bucket/a").open()
-    monkeypatch.setattr("sparktxn.process.fork._generation", 1)
+    monkeypatch.setattr("sparktxn.process.dropped._generation", 1)
     with pytest.raises(RuntimeError, match="opened before a fork: open it again"):
         store.get("x")
 

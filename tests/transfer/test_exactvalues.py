@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.transfer.csvvalues import WrongText, typed_column
+from sparktxn.transfer.csvrows import WrongText, typed_column
 from sparktxn.transfer.exactvalues import WrongLine, text_reader
 from sparktxn.transfer.jsonrows import JsonRows, encoded, json_values
 from tests.seeds import examples

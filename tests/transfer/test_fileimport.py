@@ -15,7 +15,7 @@ import pytest
 from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced, StoreUnavailable
 from sparktxn.stage.stager import SegmentStager
-from sparktxn.transfer import arrowrows, csvrows, export_topic, filereading, import_files
+from sparktxn.transfer import csvrows, export_topic, fileimport, import_files
 from tests.transfer.test_exporting import TYPED, shop, shown
 from tests.world import next_number
 
@@ -47,9 +47,9 @@ def test_bytes_are_told_within_a_file(
         for folder in ("one", "two"):
             export_topic(source, "orders", tmp_path / folder, file_format=file_format)
     files = [file for folder in ("one", "two") for file in (tmp_path / folder).rglob("*.*") if file.name != "_SUCCESS"]
-    monkeypatch.setattr(filereading, "_LINES", 10)
+    monkeypatch.setattr(fileimport, "_LINES", 10)
     monkeypatch.setattr(csvrows, "_PIECE_BYTES", 500)
-    monkeypatch.setattr(arrowrows, "_ROWS", 10)
+    monkeypatch.setattr(fileimport, "_ROWS", 10)
     told: list[int] = []
     import_files(target, "orders", files, on_bytes=told.append)
     sizes = [file.stat().st_size for file in files]
@@ -301,7 +301,7 @@ def test_nulls_and_empty_texts_differ(target: Store, tmp_path: Path) -> None:
 def test_batches_are_bounded_and_progress_is_reported(
     target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filereading, "_LINES", 10)
+    monkeypatch.setattr(fileimport, "_LINES", 10)
     (tmp_path / "a.json").write_text("".join(f'{{"value": "{number}"}}\n' for number in range(95)))
     seen: list[int] = []
     import_files(target, "orders", [tmp_path / "a.json"], on_progress=lambda file, records: seen.append(records))
@@ -501,8 +501,8 @@ def test_times_of_sparks_old_type_are_read_exactly_or_refused(target: Store, tmp
 
 
 def test_files_are_read_by_bytes_not_by_lines(target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filereading, "_PIECE_BYTES", 10_000)
-    monkeypatch.setattr(arrowrows, "_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(fileimport, "_PIECE_BYTES", 10_000)
+    monkeypatch.setattr(fileimport, "_BATCH_BYTES", 100_000)
     values = [f"{number:08d}" * 250 for number in range(40)]
     (tmp_path / "a.json").write_text("".join(f'{{"value": "{value}"}}\n' for value in values))
     pa.parquet.write_table(pa.table({"value": values}), tmp_path / "b.parquet")
@@ -515,7 +515,7 @@ def test_files_are_read_by_bytes_not_by_lines(target: Store, tmp_path: Path, mon
         import_files(target, "orders", [tmp_path / name], on_progress=note)
         assert seen[0] < 10
         assert seen[-1] == 40
-    monkeypatch.setattr(filereading, "_LINE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(fileimport, "_LINE_BYTES_MAX", 1_000)
     with pytest.raises(ConfigurationError, match="line 1: it has 1000 bytes or more"):
         import_files(target, "typed", [tmp_path / "a.json"])
 

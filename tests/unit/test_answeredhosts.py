@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.process.answeredhosts import AnsweredHosts
+from sparktxn.process.listening import AnsweredHosts
 
 EVERYWHERE: tuple[str | None, ...] = (
     "localhost",

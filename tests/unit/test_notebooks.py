@@ -9,7 +9,7 @@ import pytest
 
 from sparktxn import Consumer, KafkaError, Message, Producer, Store, StoreUnavailable, TopicPartition
 from sparktxn.admin import AdminClient, TopicCollection
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.quantities import html_table
 from tests.world import next_number
 
 

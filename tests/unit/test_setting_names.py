@@ -23,9 +23,9 @@ from sparktxn.config.store import STORE_SETTINGS, StoreSettings
 from sparktxn.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from sparktxn.errors import ConfigurationError
 from sparktxn.gateway.gatewaysettings import GatewayLimits, GatewaySettings
+from sparktxn.kafka.settings.client import IGNORED_SETTINGS
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS, ConsumerSettings
 from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS, HalfMessageSettings
-from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS, ProducerSettings
 from tests.each import each
 

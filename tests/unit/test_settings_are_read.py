@@ -12,7 +12,7 @@ import sparktxn
 from sparktxn.config.maintenance import SweepSettings, VacuumSettings
 from sparktxn.config.store import StoreSettings
 from sparktxn.config.topic import TOPIC_SETTINGS
-from sparktxn.kafka.settings.admin import AdminSettings
+from sparktxn.kafka.settings.client import AdminSettings
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.kafka.settings.producer import ProducerSettings

@@ -13,9 +13,8 @@ from sparktxn.cli.failures import WrongUsage, quantity
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
-from sparktxn.config.times import parse_time_ago
 from sparktxn.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS, check_topic_settings, topic_setting
-from sparktxn.config.values import BYTES, KIBIBYTES, MILLISECONDS, MINUTES, Parser, Unit, integer
+from sparktxn.config.values import BYTES, KIBIBYTES, MILLISECONDS, MINUTES, Parser, Unit, integer, parse_time_ago
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark_txnlog.sparkinternals import context_of, is_stopped, running_python
+from pyspark_txnlog.sparkinternals import context_of, in_worker, is_stopped, running_python
 from sparktxn import ConfigurationError
 from sparktxn.config.values import integer
 from sparktxn.values import arguments
@@ -17,7 +18,8 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RECOMMENDED", "check_session", "parallelism_of", "session"]
+__all__ = ["RECOMMENDED", "check_session", "parallelism_of", "pass_over_modules", "session"]
+
 
 RECOMMENDED: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -153,3 +155,20 @@ def parallelism_of(spark: SparkSession) -> int:
             return parallelism
     context = context_of(spark)
     return 1 if context is None else int(context.defaultParallelism)
+
+
+# Spark's Python workers between two steps: each collects all garbage, and its next step waits for that.
+
+_passes_over = False
+
+
+def pass_over_modules() -> None:
+    """Have the garbage collector pass over what the process has by now, once in each of Spark's worker processes.
+
+    To go through the modules alone takes tens of milliseconds, and a small micro-batch has four workers. A program's
+    own process is left as it is.
+    """
+    global _passes_over
+    if not _passes_over and in_worker():
+        _passes_over = True
+        gc.freeze()

@@ -16,8 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
-from pyspark_txnlog.native.file_index import classic_session
-from pyspark_txnlog.native.native_scan import frame_of
+from pyspark_txnlog.native.native_scan import classic_session, frame_of
 from pyspark_txnlog.options.keywords import read_options
 from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.reading.batch_reader import read_schema

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_txnlog.connecting.sessions import check_session
 from pyspark_txnlog.connecting.stores import open_store
-from pyspark_txnlog.options.asof import AS_OF_OPTIONS
+from pyspark_txnlog.options.bounds import AS_OF_OPTIONS
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import READ
 from pyspark_txnlog.options.spark_columns import quoted

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_txnlog.options.offsets import parse_json
 from sparktxn import ConfigurationError
-from sparktxn.scan.conditions import Condition, checked_condition
-from sparktxn.scan.conditiontext import conditions_of, parse_conditions
+from sparktxn.scan.conditions import Condition, checked_condition, conditions_of, parse_conditions
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:

@@ -6,54 +6,306 @@ table, and unknown names as they were given. `docs` prints the table as it is.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from pyspark_txnlog.options.admission import TriggerLimits
-from pyspark_txnlog.options.asof import AsOf, as_of_options
-from pyspark_txnlog.options.bounds import Bound, bound_of, named_partitions
-from pyspark_txnlog.options.catalog import is_create_table, kept_options, without_table_properties
-from pyspark_txnlog.options.effects import warn_without_effect
-from pyspark_txnlog.options.entries import EntryRange, entry_range
-from pyspark_txnlog.options.filters import parse_filters
-from pyspark_txnlog.options.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
-from pyspark_txnlog.options.offsets import EARLIEST, LATEST, parse_offsets, parse_timestamps
-from pyspark_txnlog.options.option_values import (
-    parse_assignment,
-    parse_identifier,
-    parse_names,
-    parse_pattern,
-    parse_start,
-    parse_text,
-    parse_topics,
+from pyspark_txnlog.options.bounds import AsOf, Bound, TriggerLimits, as_of_options, bound_of, named_partitions
+from pyspark_txnlog.options.catalog import (
+    is_create_table,
+    kept_options,
+    options_in,
+    rows_are_of_a_table,
+    without_table_properties,
 )
+from pyspark_txnlog.options.filters import parse_filters
+from pyspark_txnlog.options.offsets import (
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    parse_json,
+    parse_offsets,
+    parse_timestamps,
+    topic_named,
+)
+from pyspark_txnlog.options.sparkevents import log_event, warn_without_effect
 from sparktxn import ConfigurationError
-from sparktxn.config.times import parse_time
-from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, integer
+from sparktxn.config.values import (
+    BYTES,
+    MILLISECONDS,
+    TimeAgo,
+    boolean,
+    choice,
+    integer,
+    is_relative,
+    parse_time,
+    parse_time_ago,
+    refusal,
+)
 from sparktxn.errors import did_you_mean, nearest_name
 from sparktxn.store import PARTITION_COUNT_MAX
 from sparktxn.values import arguments
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_txnlog.options.offsets import Offsets
+    from sparktxn import ReadView
     from sparktxn.scan.conditions import Condition
     from sparktxn.scan.plan import Order
 
 __all__ = [
     "INSERT_ALWAYS",
+    "KAFKA_PREFIX",
+    "MAPPED_SETTINGS",
     "OPTIONS",
     "READ",
     "READ_STREAM",
+    "REFUSED_READING",
+    "REFUSED_WRITING",
     "SCHEMA",
     "WRITE",
     "WRITE_STREAM",
+    "EntryRange",
     "Option",
     "ReadOptions",
     "WriteOptions",
+    "check_setting",
+    "entry_range",
     "option_named",
+    "options_of_table",
+    "parse_assignment",
     "parse_given",
+    "parse_identifier",
+    "parse_names",
+    "parse_pattern",
+    "parse_start",
+    "parse_text",
+    "parse_topics",
+    "warn_ignored",
 ]
+
+
+# Options ``kafka.*``: settings of Kafka's clients, which a program brings along from ``format("kafka")``.
+#
+# Those with a meaning here are mapped to an option. What Spark's Kafka connector refuses is refused with its advice.
+# Everything else, mostly about a network of brokers and its security, changes nothing: one warning lists the names.
+
+KAFKA_PREFIX: Final = "kafka."
+
+MAPPED_SETTINGS: Final = {
+    "bootstrap.servers": "path",
+    "isolation.level": "isolationLevel",
+    "transactional.id": "transactionalId",
+}
+"""Settings of Kafka's clients, with the option that has the same meaning."""
+
+REFUSED_READING: Final = {
+    "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' instead. It says where a "
+    "new query starts; a restarted one continues where it stopped",
+    "key.deserializer": "keys are byte arrays; use DataFrame operations to deserialize them",
+    "value.deserializer": "values are byte arrays; use DataFrame operations to deserialize them",
+    "enable.auto.commit": "the offsets of a query are in its checkpoint",
+    "interceptor.classes": "use DataFrame operations to change what is read",
+}
+"""What a read refuses, as Spark's Kafka source does, with the advice."""
+
+REFUSED_WRITING: Final = {
+    "key.serializer": "keys are strings or byte arrays; use DataFrame operations to serialize them",
+    "value.serializer": "values are strings or byte arrays; use DataFrame operations to serialize them",
+}
+"""What a write refuses, as Spark's Kafka sink does, with the advice."""
+
+_MISSPELT_CUTOFF: Final = 0.8
+"""How alike two names are where one is taken for the other misspelt; plug-ins of Kafka's clients have names, too."""
+
+_FAMILIES: Final = ("sasl.", "ssl.", "security.", "metric.", "metrics.")
+
+_CLIENT_SETTINGS: Final = """
+    acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset batch.size
+    bootstrap.controllers buffer.memory check.crcs client.dns.lookup client.id client.rack compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level connections.max.idle.ms default.api.timeout.ms
+    delivery.timeout.ms enable.auto.commit enable.idempotence enable.metrics.push exclude.internal.topics
+    fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol group.remote.assignor
+    heartbeat.interval.ms interceptor.classes internal.leave.group.on.close key.deserializer key.serializer linger.ms
+    max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+    max.request.size metadata.max.age.ms metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+    metadata.recovery.strategy partition.assignment.strategy partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys receive.buffer.bytes
+    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+    send.buffer.bytes session.timeout.ms share.acknowledgement.mode socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms transaction.timeout.ms transaction.two.phase.commit.enable value.deserializer
+    value.serializer
+"""
+
+_KNOWN: Final = frozenset(_CLIENT_SETTINGS.split())
+
+_warned: set[tuple[str, ...]] = set()
+
+
+def check_setting(setting: str, use: str, *, writing: bool) -> None:
+    """Raise unless a setting, without ``kafka.``, that is mapped to no option may be ignored.
+
+    Raises:
+        ConfigurationError: Spark's Kafka connector refuses it too, or it looks like another setting misspelt.
+    """
+    known = setting.lower()
+    refused = REFUSED_WRITING if writing else REFUSED_READING
+    if known in refused:
+        raise ConfigurationError(f"Kafka option {known!r} is not supported: {refused[known]}")
+    if known in _KNOWN or known in MAPPED_SETTINGS or known.startswith(_FAMILIES):
+        return
+    nearest = difflib.get_close_matches(known, sorted((*_KNOWN, *MAPPED_SETTINGS)), n=1, cutoff=_MISSPELT_CUTOFF)
+    if nearest:
+        name, meant = KAFKA_PREFIX + setting, KAFKA_PREFIX + nearest[0]
+        raise ConfigurationError(f"unknown option {name!r} for {use} of txnlog; did you mean {meant!r}?")
+
+
+def warn_ignored(names: Collection[str], use: str) -> None:
+    """Log one warning with the options that change nothing: a process logs the same names once. Shows no values."""
+    key = (use, *sorted(names))
+    if names and key not in _warned:
+        _warned.add(key)
+        log_event("spark_options_ignored", use=use, options=", ".join(key[1:]))
+
+
+# How the text of an option of Spark becomes a value, where settings have no such kind (`sparktxn.config.values`).
+
+
+def parse_text(named: str, value: str) -> str:
+    """Return the text without spaces around it; it is not empty."""
+    if not value.strip():
+        raise refusal(named, value, "text")
+    return value.strip()
+
+
+def parse_identifier(named: str, value: str) -> str:
+    """Return a name as Kafka's protocol and the log take it."""
+    return arguments.identifier(named, parse_text(named, value))
+
+
+def parse_names(named: str, value: str) -> tuple[str, ...]:
+    """Return the names of a list; none is empty or there twice."""
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(names):
+        raise refusal(named, value, "names separated by commas, none of them empty")
+    if len(set(names)) < len(names):
+        raise refusal(named, value, "each name once")
+    return names
+
+
+def parse_topics(named: str, value: str) -> tuple[str, ...]:
+    """Return the names of a list as Kafka's source takes them: empty ones do not count, and each counts once."""
+    topics = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not topics:
+        raise refusal(named, value, "names of topics separated by commas")
+    return topics
+
+
+def parse_assignment(named: str, value: str) -> dict[str, tuple[int, ...]]:
+    """Return the partitions of each topic, in order and each once."""
+    expected = 'JSON such as {"flights":[0,1]}'
+    parsed = parse_json(named, value, f"expected {expected}")
+    if not isinstance(parsed, dict) or not parsed:
+        raise refusal(named, value, expected)
+    for topic, partitions in parsed.items():
+        topic_named(named, topic)
+        whole = isinstance(partitions, list) and all(
+            type(number) is int and 0 <= number <= arguments.INT32_MAX for number in partitions
+        )
+        if not whole or not partitions:
+            raise ConfigurationError(
+                f"{named} has {arguments.shown(partitions)} for topic {topic!r}: expected a list of "
+                f"partition numbers, as in {expected}"
+            )
+    return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
+
+
+def parse_start(named: str, value: str) -> Offsets | TimeAgo:
+    """Return where a read starts: offsets, a time before now, or the offsets of a group."""
+    if is_relative(value):
+        return parse_time_ago(named, value)
+    if value.strip().lower() == COMMITTED:
+        return COMMITTED
+    return parse_offsets(named, value, or_committed=True)
+
+
+def parse_pattern(named: str, value: str) -> str:
+    """Return a regular expression that can be compiled."""
+    try:
+        re.compile(parse_text(named, value))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigurationError(
+            f"{named} is {arguments.shown(value)}: expected a regular expression as Python has them ({error})"
+        ) from None
+    return value.strip()
+
+
+# Reads of what some entries of the log have committed: changes between two entries.
+
+_ENDS: Final = (
+    ("startingEntry", ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")),
+    ("endingEntry", ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")),
+)
+
+
+class EntryRange(Struct, frozen=True, kw_only=True):
+    """The entries whose transactions are read, both included; None means from the first, or to the view's entry."""
+
+    first: int | None
+    last: int | None
+
+    @property
+    def after(self) -> int:
+        """The entry before the first."""
+        return 0 if self.first is None else self.first - 1
+
+    def check_first(self, view: ReadView) -> None:
+        """Raise unless the log at `view` has the first entry, or ends right before it.
+
+        A job that goes on where its last run ended may find nothing new: that is not an error.
+
+        Raises:
+            ConfigurationError: `startingEntry` is after the entry that follows the view's.
+        """
+        if self.after > view.entry:
+            raise ConfigurationError(
+                f"option 'startingEntry' is {self.first}: expected at most {view.entry + 1}, the next one of the log"
+            )
+
+    def last_in(self, view: ReadView) -> int:
+        """Return the last entry of a read of `view`.
+
+        Raises:
+            ConfigurationError: `endingEntry` is after the view's entry, or `startingEntry` is after the next one.
+        """
+        self.check_first(view)
+        if self.last is not None and self.last > view.entry:
+            raise ConfigurationError(
+                f"option 'endingEntry' is {self.last}: the read ends at entry {view.entry} of the log at most"
+            )
+        return view.entry if self.last is None else self.last
+
+
+def entry_range(values: Mapping[str, Any]) -> EntryRange:
+    """Return the entries that the parsed options `values` name.
+
+    Raises:
+        ConfigurationError: the first is after the last, or an offset or a time is given for the same end.
+    """
+    for name, others in _ENDS:
+        for other in others:
+            # A batch ends at the latest offsets by default.
+            if name in values and values.get(other, "latest") != "latest":
+                raise ConfigurationError(f"options {name!r} and {other!r} exclude each other: give one")
+    first, last = values.get("startingEntry"), values.get("endingEntry")
+    if first is not None and last is not None and first > last:
+        raise ConfigurationError(f"option 'startingEntry' is {first}, after 'endingEntry', which is {last}")
+    return EntryRange(first=first, last=last)
+
 
 READ: Final = "read"
 READ_STREAM: Final = "readStream"
@@ -508,3 +760,38 @@ def _has_offset(bound: Bound, word: str, offset: int) -> bool:
 def option_named(name: str) -> Option | None:
     """Return the option that `name`, lower-case, means; None for a setting of the store, of Kafka's clients, or unknown."""
     return _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))
+
+
+# What a use of a table in Spark's catalog is given: its own options, and those that the table keeps.
+
+_TARGET_UNKNOWN: Final = (
+    "the rows are as they were read from a table of format txnlog, and Spark does not say which table they are written "
+    f"to. {INSERT_ALWAYS}; in Python it is df.write.format('txnlog') with these options"
+)
+
+
+def options_of_table(given: Mapping[str, str], schema: StructType, use: str) -> dict[str, str]:
+    """Return the options of `given` over those that a catalog's table keeps for `use`, a read or a batch write.
+
+    A table keeps what reads and writes of it need, in batches and in streams: each takes what it knows. With a path
+    `given` is complete: then `schema` has the options of a table that the rows, or the schema, were taken from.
+
+    Raises:
+        ConfigurationError: a write has no path, and the rows' metadata is that of a table that they were read from.
+    """
+    if any(_is_path(name) for name in given):
+        return dict(given)
+    if use == WRITE and rows_are_of_a_table(schema):
+        raise ConfigurationError(_TARGET_UNKNOWN)
+    kept = {name: value for name, value in options_in(schema).items() if _is_taken(name, use)}
+    return {**kept, **given}
+
+
+def _is_path(name: str) -> bool:
+    option = option_named(name.lower())
+    return option is not None and option.name == "path"
+
+
+def _is_taken(name: str, use: str) -> bool:
+    option = option_named(name)
+    return option is None or option.name == "table" or use in option.uses

@@ -48,9 +48,9 @@ from sparktxn.scan.columns import (
     TOPIC,
     known_columns,
     metadata_names,
+    one_layout,
     reserved_name,
 )
-from sparktxn.scan.viewcolumns import one_layout
 from sparktxn.store import check_columns, output_schema
 
 if TYPE_CHECKING:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from logging import ERROR, INFO, WARNING
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from sparktxn.process.events import Event, log_of
 
-__all__ = ["EVENTS", "log_event"]
+__all__ = ["EVENTS", "NEEDS", "Need", "log_event", "warn_without_effect"]
+
 
 _SPARK: Final = "sparktxn.spark"
 
@@ -53,3 +55,40 @@ EVENTS: Final[dict[str, Event]] = {
 
 log_event: Final = log_of(EVENTS)
 """Log a message of the connector."""
+
+
+# Options that change nothing unless another one is given too: a warning says which.
+
+_warned: set[tuple[str, str]] = set()
+
+
+class Need(NamedTuple):
+    """What the option `name` needs to have an effect: a test of the values that are given, and its words."""
+
+    name: str
+    is_met: Callable[[Mapping[str, Any]], bool]
+    words: str
+
+
+def _starts_at_a_time(values: Mapping[str, Any]) -> bool:
+    return "startingTimestamp" in values or "startingOffsetsByTimestamp" in values
+
+
+NEEDS: Final = (
+    Need("maxTriggerDelay", lambda values: "minOffsetsPerTrigger" in values, "minOffsetsPerTrigger"),
+    Need(
+        "startingOffsetsByTimestampStrategy",
+        _starts_at_a_time,
+        "startingTimestamp or startingOffsetsByTimestamp",
+    ),
+    Need("autoOffsetReset", lambda values: values.get("startingOffsets") == "committed", "startingOffsets=committed"),
+    Need("createTopicPartitions", lambda values: values.get("createTopic") is True, "createTopic=true"),
+)
+
+
+def warn_without_effect(values: Mapping[str, Any], use: str) -> None:
+    """Log a warning for each option of `values`, those that are given, which has no effect. A process warns once."""
+    for need in NEEDS:
+        if need.name in values and not need.is_met(values) and (use, need.name) not in _warned:
+            _warned.add((use, need.name))
+            log_event("spark_option_without_effect", option=need.name, use=use, needs=need.words)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -22,10 +24,9 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.sessions import pass_over_modules
 from pyspark_txnlog.connecting.stores import open_store
-from pyspark_txnlog.connecting.workers import pass_over_modules
-from pyspark_txnlog.options.asof import AsOfPoint
-from pyspark_txnlog.options.bounds import check_ranges, resolved
+from pyspark_txnlog.options.bounds import AsOfPoint, check_ranges, resolved
 from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.filters import pushed_condition
 from pyspark_txnlog.options.groups import CommittedStart, committed_start
@@ -33,14 +34,11 @@ from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.options.sparkevents import log_event
-from pyspark_txnlog.reading.ahead import made_ahead
-from pyspark_txnlog.reading.columns_left_out import columns_left_out, report_left_out
-from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
-from pyspark_txnlog.reading.views import PinnedView, open_view, pin_view
+from pyspark_txnlog.reading.views import PinnedView, columns_left_out, open_view, pin_view, report_left_out
 from pyspark_txnlog.sparkinternals import takes_filters
 from sparktxn import read_task
-from sparktxn.scan.conditions import Condition, matching
-from sparktxn.scan.conditiontext import typed_conditions
+from sparktxn.process.background import ThreadBackground
+from sparktxn.scan.conditions import Condition, matching, typed_conditions
 from sparktxn.scan.plan import end_of
 from sparktxn.store import rows_at_most
 from sparktxn.values.fieldtypes import TopicPartitionKey
@@ -56,11 +54,117 @@ __all__ = [
     "NoticingTxnLogReader",
     "TaskPartition",
     "TxnLogReader",
+    "is_on_timestamp",
+    "made_ahead",
     "make_reader",
     "plan_tasks",
     "read_partition",
     "read_schema",
+    "without_skipped",
 ]
+
+
+# Batches that are made ahead: while Spark takes some, a thread fetches and decodes the next ones.
+
+_BLOCK_BYTES: Final = 4 * 1024 * 1024
+"""What is made at a time. So much may be in memory next to the row group that is decoded."""
+
+
+class _Block(NamedTuple):
+    """Some batches, and the error that came instead of the next one."""
+
+    batches: list[pa.RecordBatch]
+    error: Exception | None = None
+
+
+def made_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield `batches`, and raise what they raise at the same place; a thread makes those after the first block.
+
+    Spark's JVM and its worker wait for each other: without the thread a core is idle while a batch is decoded. A read
+    of one block starts no thread. A read that is given up does not wait for it: it ends after its block.
+    """
+    size_bytes = 0
+    while size_bytes < _BLOCK_BYTES:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+        size_bytes += batch.nbytes
+    background = ThreadBackground("txnlog-read", 1)
+    try:
+        following = background.submit(partial(_next_block, batches))
+        while (made := following.result()).batches:
+            if made.error is None:
+                following = background.submit(partial(_next_block, batches))
+            yield from made.batches
+            if made.error is not None:
+                break
+        if made.error is not None:
+            raise made.error
+    finally:
+        background.close(0)
+
+
+def _next_block(batches: Iterator[pa.RecordBatch]) -> _Block:
+    made: list[pa.RecordBatch] = []
+    size_bytes = 0
+    try:
+        while size_bytes < _BLOCK_BYTES and (batch := next(batches, None)) is not None:
+            made.append(batch)
+            size_bytes += batch.nbytes
+    except Exception as error:  # noqa: BLE001 - raised once the batches before it are taken
+        return _Block(made, error)
+    return _Block(made)
+
+
+# Which segments a read leaves out, because no record of theirs can meet a condition on the timestamp.
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MAY_MEET: Final[dict[type, Callable[[int, int, int], bool]]] = {
+    EqualTo: lambda first, last, value: first <= value <= last,
+    GreaterThan: lambda first, last, value: last > value,
+    GreaterThanOrEqual: lambda first, last, value: last >= value,
+    LessThan: lambda first, last, value: first < value,
+    LessThanOrEqual: lambda first, last, value: first <= value,
+}
+"""Whether a record from `first` to `last` can meet a comparison with `value`, all of them in microseconds."""
+
+
+def is_on_timestamp(condition: Filter, name: str) -> bool:
+    """Return True if `condition` compares the column `name`, a record's timestamp, with a moment."""
+    if type(condition) not in _MAY_MEET:
+        return False
+    known: Any = condition
+    return known.attribute == (name,) and isinstance(known.value, datetime) and known.value.tzinfo is not None
+
+
+def without_skipped(tasks: Iterable[ReadTask], conditions: Sequence[Any]) -> list[ReadTask]:
+    """Return `tasks` without segments none of whose records can meet all `conditions`, and without empty tasks.
+
+    The log has the least and the greatest timestamp of each segment, in milliseconds. A task of an internal topic has
+    no segments, and stays as it is.
+    """
+    checks = [(_MAY_MEET[type(condition)], _microseconds(condition.value)) for condition in conditions]
+    kept = []
+    for task in tasks:
+        segments = tuple(
+            segment
+            for segment in task.segments
+            if all(
+                check(segment.timestamp_min_ms * 1_000, segment.timestamp_max_ms * 1_000, at) for check, at in checks
+            )
+        )
+        if len(segments) == len(task.segments):
+            kept.append(task)
+        elif segments:
+            kept.append(replace(task, segments=segments))
+    return kept
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
 
 _BATCH_ROWS: Final = 10_000
 """Spark takes batches of this size fastest."""

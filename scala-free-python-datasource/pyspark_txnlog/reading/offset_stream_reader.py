@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
-from pyspark_txnlog.options.admission import rows_within
-from pyspark_txnlog.options.bounds import resolved
+from pyspark_txnlog.options.bounds import resolved, rows_within
 from pyspark_txnlog.options.offsets import partitions_of, readable_ranges
 from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import plan_tasks

@@ -18,15 +18,14 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.stores import open_store
-from pyspark_txnlog.options.admission import Pace
+from pyspark_txnlog.options.bounds import Pace
 from pyspark_txnlog.options.groups import offsets_of_progress
 from pyspark_txnlog.options.offsets import partitions_of, within_log
 from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, read_columns
 from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import TaskPartition, read_partition
-from pyspark_txnlog.reading.columns_left_out import NewColumns
-from pyspark_txnlog.reading.views import names_topic, open_view, open_view_of_existing
+from pyspark_txnlog.reading.views import NewColumns, names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.process.clock import SystemClock
 from sparktxn.values.fieldtypes import TopicPartitionKey

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.sessions import check_session
+from pyspark_txnlog.options.keywords import read_options
 from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.reading.commit_stream_reader import CommitOrderStreamReader
 from pyspark_txnlog.reading.offset_stream_reader import OffsetOrderStreamReader
 from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader
     from pyspark_txnlog.reading.views import PinnedView
     from sparktxn.process.clock import Clock
 
-__all__ = ["RefusedStreamReader", "make_stream_reader", "stream_reader_of"]
+__all__ = ["RefusedStreamReader", "make_stream_reader", "read_stream", "stream_reader_of"]
 
 
 def make_stream_reader(
@@ -81,3 +84,31 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raise the error."""
         raise self._error
+
+
+# Streams of topics by one call.
+
+
+def read_stream(
+    spark: SparkSession,
+    uri: str,
+    topics: str | Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> DataFrame:
+    """Return a stream of the topics' records: the ``spark.readStream.format("txnlog")`` of these options.
+
+    Args:
+        spark: the session, also one of Spark Connect.
+        uri: the store.
+        topics: names, or one text with names between commas. None where an option says what to read.
+        options: those of ``spark.readStream.format("txnlog")``; as keywords where the name has no dot.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option is wrong.
+    """
+    check_session(spark)
+    given = read_options(uri, topics, options, named)
+    ReadOptions.parse(given, READ_STREAM)
+    return spark.readStream.format("txnlog").options(**given).load()

@@ -11,10 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.stores import open_store
-from pyspark_txnlog.options.asof import AsOf, AsOfPoint, as_of_options
+from pyspark_txnlog.options.bounds import AsOf, AsOfPoint, as_of_options
 from pyspark_txnlog.options.catalog import kept_options
-from pyspark_txnlog.options.entries import EntryRange, entry_range
-from pyspark_txnlog.options.options import parse_given
+from pyspark_txnlog.options.options import EntryRange, entry_range, parse_given
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_names, spark_schema
 from pyspark_txnlog.reading.views import PinnedView, pin_view
 from sparktxn import ConfigurationError

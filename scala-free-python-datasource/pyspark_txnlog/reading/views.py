@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.groups import CommittedStart
-from sparktxn import CommandRefused, ErrorCode
+from pyspark_txnlog.options.sparkevents import log_event
+from sparktxn import CommandRefused, ConfigurationError, ErrorCode, read_task
 from sparktxn.process.clock import SystemClock
+from sparktxn.scan.columns import one_layout
 from sparktxn.store import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from pyspark_txnlog.options.options import ReadOptions
-    from sparktxn import ReadView, Store
+    from pyspark.sql.types import StructType
 
-__all__ = ["PinnedView", "names_topic", "open_view", "open_view_of_existing", "pin_view"]
+    from pyspark_txnlog.options.options import ReadOptions
+    from sparktxn import ReadTask, ReadView, Store
+
+__all__ = [
+    "NewColumns",
+    "PinnedView",
+    "columns_left_out",
+    "names_topic",
+    "open_view",
+    "open_view_of_existing",
+    "pin_view",
+    "report_left_out",
+]
 
 
 class PinnedView(Struct, frozen=True):
@@ -87,3 +102,103 @@ def open_view_of_existing(store: Store, options: ReadOptions, **at: int) -> Read
 
 def _is_internal(topic: str) -> bool:
     return topic in INTERNAL_TOPICS
+
+
+# What a read does with columns that its topics have and it does not: a stream ends before it would drop a value.
+#
+# The columns of a stream are fixed when its DataFrame is made. A topic may gain some while the query runs. A micro-
+# batch whose rows have values in them is refused before it is given out. A query that is started again, with a stream
+# that was made anew, repeats it with the new columns.
+
+_MADE_ANEW: Final = (
+    "Make the stream anew, by readStream.load(), read_stream() or scan_stream(), and start the query again: it "
+    "continues with this micro-batch and all columns, and earlier rows have null in the new ones"
+)
+_TABLE_MADE_ANEW: Final = (
+    "A table of the catalog has the columns that its topic had when it was created. ALTER TABLE t ADD COLUMNS, or "
+    "create it anew, and start the query again: it continues with this micro-batch and all columns"
+)
+
+_reported: set[tuple[str, tuple[str, ...]]] = set()
+
+
+def columns_left_out(view: ReadView, schema: StructType) -> tuple[str, ...]:
+    """Return the declared columns of the topics of `view` that `schema` does not have.
+
+    Raises:
+        ConfigurationError: the topics are not of one layout.
+    """
+    return tuple(name for name, _, _ in one_layout(view.topics.values()) or () if name not in schema.names)
+
+
+def report_left_out(topics: Iterable[str], names: Sequence[str]) -> None:
+    """Log that a read leaves out columns that its topics have gained: once in a process."""
+    read = ", ".join(sorted(topics))
+    if names and (read, tuple(names)) not in _reported:
+        _reported.add((read, tuple(names)))
+        log_event("spark_columns_left_out", topics=read, columns=", ".join(names))
+
+
+class NewColumns:
+    """Decides what becomes of the columns that a stream does not have; lives as long as the stream's reader.
+
+    Args:
+        options: those of the stream.
+        schema: the columns of the stream.
+        pinned: the view from which the schema was made; None for one that the user, or the catalog, has.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> None:
+        self._options = options
+        self._schema = schema
+        self._made_at = 0 if pinned is None or options.columns is not None else pinned.entry
+        self._is_of_table = bool(options_in(schema))
+        chooses = options.columns is not None or (pinned is None and not self._is_of_table)
+        self._fails = (options.on_new_columns or ("skip" if chooses else "fail")) == "fail"
+
+    def check(
+        self,
+        view: ReadView,
+        known_at: Callable[[], ReadView | None],
+        tasks_of: Callable[[Sequence[str]], list[ReadTask]],
+    ) -> None:
+        """Check a micro-batch, which is read in `view`, before a row of it is given out.
+
+        Args:
+            view: the view of the micro-batch.
+            known_at: returns the view in which the micro-batch before it was chosen, None if there is none.
+            tasks_of: plans the micro-batch for some columns, each segment by itself.
+
+        Raises:
+            ConfigurationError: a row has a value in a column that the stream lacks, which `onNewColumns` does not let
+                it leave out.
+        """
+        left_out = columns_left_out(view, self._schema)
+        if not left_out:
+            return
+        if not self._fails:
+            before = known_at()
+            known = () if before is None else [name for name, _, _ in one_layout(before.topics.values()) or ()]
+            if before is not None:
+                report_left_out(view.topics, [name for name in left_out if name not in known])
+            return
+        # What the log had when the stream was made has no value in a column that came later. One of an older view is of
+        # a topic that was deleted.
+        after_entry = self._made_at if view.entry > self._made_at else 0
+        if any(self._has_value(task, after_entry) for task in tasks_of(left_out)):
+            names, topics = ", ".join(map(repr, left_out)), sorted(view.topics)
+            of = f"topic {topics[0]!r} has" if len(topics) == 1 else f"topics {', '.join(map(repr, topics))} have"
+            advice = _TABLE_MADE_ANEW if self._is_of_table else _MADE_ANEW
+            raise ConfigurationError(
+                f"{of} columns that this stream does not have: {names}. "
+                f"Rows of the next micro-batch have values there, and none of it was given out. {advice}. To leave "
+                "them out, set the option onNewColumns to skip, or name the columns to read, by the option columns or "
+                "by schema()"
+            )
+
+    def _has_value(self, task: ReadTask, after_entry: int) -> bool:
+        segments = tuple(segment for segment in task.segments if segment.entry > after_entry)
+        if not segments:
+            return False
+        batches = read_task(replace(task, segments=segments), self._options.store)
+        return any(column.null_count < len(column) for batch in batches for column in batch.columns)

@@ -11,8 +11,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.sessions import pass_over_modules
 from pyspark_txnlog.connecting.stores import commit_batch, open_store
-from pyspark_txnlog.connecting.workers import pass_over_modules
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode

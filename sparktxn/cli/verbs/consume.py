@@ -11,8 +11,17 @@ import typer
 
 from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage
-from sparktxn.cli.reading import parse_start, read_topics
-from sparktxn.cli.records import Printer, Record, format_printer, json_line, record_of, records_of, unescaped
+from sparktxn.cli.records import (
+    Printer,
+    Record,
+    format_printer,
+    json_line,
+    parse_start,
+    read_topics,
+    record_of,
+    records_of,
+    unescaped,
+)
 from sparktxn.cli.session import Session
 from sparktxn.cli.streams import has_reader
 from sparktxn.cli.verb import Order, option, verb

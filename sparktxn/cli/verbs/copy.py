@@ -15,7 +15,7 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.config.store import StoreOptions
 from sparktxn.maintenance import copy_store
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["app"]
 

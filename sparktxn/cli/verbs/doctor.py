@@ -9,16 +9,15 @@ from typing import Annotated
 
 import typer
 
-from sparktxn.cli.doctorspark import examine_executors, examine_spark
 from sparktxn.cli.doctorstore import FAILED as WRONG
-from sparktxn.cli.doctorstore import OK, WARNING, Check, examine
+from sparktxn.cli.doctorstore import OK, WARNING, Check, examine, examine_executors, examine_spark
 from sparktxn.cli.failures import FAILED
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.errors import StoreError, StoreNotFound, extra_to_install
 from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store.registry import objects_of
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["app"]
 

@@ -20,10 +20,9 @@ from sparktxn.format.appends import decode_appends
 from sparktxn.format.checkpoint import decode_head, decode_hint
 from sparktxn.format.commands import Append, PrepareHalf
 from sparktxn.format.entry import decode_entry, decode_store
-from sparktxn.format.inline import decode_stream
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.schema import with_offsets
-from sparktxn.format.segment import checksum, decode_segment, stored_schema
+from sparktxn.format.segment import checksum, decode_segment, decode_stream, stored_schema
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.store import Store, TableSelection, read_table_task

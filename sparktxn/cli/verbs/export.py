@@ -16,10 +16,9 @@ from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.clock import SystemClock
 from sparktxn.scan.columns import known_columns
-from sparktxn.scan.conditions import Condition
-from sparktxn.scan.conditiontext import parse_conditions, typed_conditions
+from sparktxn.scan.conditions import Condition, parse_conditions, typed_conditions
 from sparktxn.transfer import export_topic
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["app"]
 

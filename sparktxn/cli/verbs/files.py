@@ -12,7 +12,7 @@ from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.process.clock import SystemClock
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["app"]
 

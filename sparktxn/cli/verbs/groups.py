@@ -8,8 +8,14 @@ import msgspec
 import typer
 
 from sparktxn.admin import ConsumerGroupDescription
-from sparktxn.admin.groups import check_without_members, member_row
-from sparktxn.admin.offsetreset import OffsetReset, ResetTarget, apply_reset, planned_reset
+from sparktxn.admin.groups import (
+    OffsetReset,
+    ResetTarget,
+    apply_reset,
+    check_without_members,
+    member_row,
+    planned_reset,
+)
 from sparktxn.cli import completion
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session

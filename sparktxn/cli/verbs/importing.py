@@ -19,7 +19,7 @@ from sparktxn.errors import StoreNotFound
 from sparktxn.store import Store
 from sparktxn.transfer import TopicImportReport, import_files, import_from_store, import_topic
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["app"]
 

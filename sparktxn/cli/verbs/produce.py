@@ -23,7 +23,7 @@ from sparktxn.producer import Producer
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.jsonrows import JsonRows, some_lines
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["app"]
 

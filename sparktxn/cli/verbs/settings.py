@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sparktxn.admin.topicchange import setting_changes
+from sparktxn.admin.configs import setting_changes
 from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import set_option, unset_option, verb

@@ -101,7 +101,7 @@ def serve(
     their own to the files. --timeout is how long the store may take for a request.
     """
     host, chosen = listen_endpoint(listen, port, _PORT)
-    run = server_of("sparktxn.tables.catalog.server", "the catalog", "catalog")
+    run = server_of("sparktxn.tables.catalog.application", "the catalog", "catalog")
     store = session.store()
 
     def started(address: str) -> None:

@@ -70,7 +70,7 @@ def create(
 ) -> None:
     """Create topics, and the store if there is none at the address."""
     # Imported here, as below: listing topics needs no administrator.
-    from sparktxn.admin.topicchange import parse_column
+    from sparktxn.admin.configs import parse_column
 
     config = settings_of(settings)
     schema = [parse_column("--column", text) for text in columns] if columns else None
@@ -134,7 +134,7 @@ def alter(
 
     New columns may be null: earlier records have null there.
     """
-    from sparktxn.admin.topicchange import TopicChange, alter_topic, parse_column
+    from sparktxn.admin.configs import TopicChange, alter_topic, parse_column
 
     if not (partitions or settings or unset or columns):
         raise WrongUsage("nothing to alter is given: add --set, --unset, --partitions or --column")

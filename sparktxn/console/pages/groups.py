@@ -8,14 +8,13 @@ from typing import Any, Final
 from sparktxn.admin.groups import Overdue, describe_group, member_row
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.plots import lag_plot
-from sparktxn.console.requestparameters import NotFound, RequestParameters
+from sparktxn.console.requestparameters import NotFound, RequestParameters, asked_sort
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shownstore import Page, Source
-from sparktxn.console.sorting import asked_sort
 from sparktxn.kafka.groups import ConsumerGroupState, MemberDescription
 from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.log.views.readview import ReadView
-from sparktxn.store.joining import group_of_members, members_name
+from sparktxn.store.memberexpiry import group_of_members, members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members
 from sparktxn.values.fieldtypes import TopicIdPartition
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sparktxn.console.history.past import KnownPast
-from sparktxn.console.history.tallies import SPANS, Tally
+from sparktxn.console.history.past import SPANS, KnownPast, Tally
 from sparktxn.console.requestparameters import RequestParameters
 
 __all__ = ["Shown", "history_rows", "shown_span"]

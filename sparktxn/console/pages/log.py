@@ -17,7 +17,7 @@ from sparktxn.format import names
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["entry", "log", "raw_entry"]
 

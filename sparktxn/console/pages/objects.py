@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparktxn.console.figures import topic_figures
-from sparktxn.console.filesizes import FILE_SIZES, Sizes
+from sparktxn.console.filesizes import FILE_SIZES, Sizes, topic_figures
 from sparktxn.console.plots import Histogram, histogram
-from sparktxn.console.requestparameters import RequestParameters
+from sparktxn.console.requestparameters import RequestParameters, asked_sort
 from sparktxn.console.shown import size
 from sparktxn.console.shownstore import Page, Source
-from sparktxn.console.sorting import asked_sort
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.maintenance import vacuum

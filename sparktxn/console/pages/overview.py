@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import accumulate, islice, takewhile
 from typing import Any, Final
 
-from sparktxn.console.colours import OUTCOMES, topic_colours
-from sparktxn.console.figures import Figures, topic_figures
+from sparktxn.console.filesizes import Figures, topic_figures
 from sparktxn.console.pages.groups import GroupOffsets, group_rows, known_groups
 from sparktxn.console.pages.history import history_rows, shown_span
 from sparktxn.console.pages.transactions import open_rows
-from sparktxn.console.plots import CURVES_MAX, Buckets, plot, rates
+from sparktxn.console.plots import CURVES_MAX, OUTCOMES, Buckets, plot, rates, topic_colours
 from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView

@@ -11,7 +11,7 @@ from sparktxn.console.shown import bytes_text, record_bytes, shortened, visible
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import OFFSET, reserved_name
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 
 __all__ = ["record", "records", "value_of"]
 

@@ -6,12 +6,11 @@ from itertools import islice
 from typing import Any, Final
 
 from sparktxn.config.topic import TOPIC_SETTINGS, setting_text, table_formats
-from sparktxn.console.figures import Figures, partition_figures, topic_figures
+from sparktxn.console.filesizes import Figures, partition_figures, topic_figures
 from sparktxn.console.pages.groups import topic_groups
-from sparktxn.console.requestparameters import RequestParameters
+from sparktxn.console.requestparameters import RequestParameters, asked_sort
 from sparktxn.console.shown import segment_path
 from sparktxn.console.shownstore import Page, Source
-from sparktxn.console.sorting import asked_sort
 from sparktxn.log.views.entryhistory import first_entry
 
 __all__ = ["topic", "topics"]

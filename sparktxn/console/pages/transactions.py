@@ -8,11 +8,10 @@ from typing import Any, Final
 from sparktxn.admin.transactions import describe_transaction
 from sparktxn.console.history.timeline import Bar, Lane, lanes_of
 from sparktxn.console.plots import draw_timeline
-from sparktxn.console.requestparameters import NotFound, RequestParameters
+from sparktxn.console.requestparameters import NotFound, RequestParameters, asked_sort
 from sparktxn.console.sentences import sentence
 from sparktxn.console.shown import duration
 from sparktxn.console.shownstore import Page, Source
-from sparktxn.console.sorting import asked_sort
 from sparktxn.errors import KafkaException
 from sparktxn.format import commands as c
 from sparktxn.log.follow.tail import commands_of

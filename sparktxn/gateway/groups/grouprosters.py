@@ -9,7 +9,7 @@ from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.groups.members import Members
 from sparktxn.log.log import Log
-from sparktxn.store.joining import reserved_because, submit_join
+from sparktxn.store.memberexpiry import reserved_because, submit_join
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 

@@ -20,7 +20,7 @@ from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.gateway.groups.grouprosters import INCONSISTENT_GROUP_PROTOCOL, GroupRosters, Joining, unknown_member
 from sparktxn.gateway.groups.members import Members
 from sparktxn.log.log import Log
-from sparktxn.store.joining import group_of_members, is_members_name, members_name
+from sparktxn.store.memberexpiry import group_of_members, is_members_name, members_name
 from sparktxn.values.structs import MemberState
 
 __all__ = ["Described", "Generation", "Led", "LedGroups", "RebalanceProgress", "Sent"]

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX
 from sparktxn.format.names import check_topic_name
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn.gateway.wire.wirecodes import code_of
 from sparktxn.gateway.wire.wiremessages import Answer, MalformedRequest, Request
-from sparktxn.values.structs import TopicState
+from sparktxn.log.keep.runs import sizes_of
+from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.values.structs import PartitionSegments, TopicState
 
-__all__ = ["describe_cluster", "find_coordinator", "metadata"]
+__all__ = [
+    "authenticate",
+    "create_acls",
+    "delete_acls",
+    "describe_acls",
+    "describe_cluster",
+    "describe_log_dirs",
+    "find_coordinator",
+    "handshake",
+    "metadata",
+]
+
 
 _LEADER_EPOCH = 0
 _GROUP, _TRANSACTION = 0, 1
@@ -144,3 +158,81 @@ async def describe_cluster(broker: Broker, request: Request) -> Answer:
         "brokers": _brokers(broker),
         "cluster_authorized_operations": _NO_OPERATIONS,
     }
+
+
+# SASL of a client that has nothing to prove: it is known already, or none is asked who it is.
+
+_ILLEGAL_SASL_STATE: Final = 34
+
+
+async def handshake(broker: Broker, request: Request) -> Answer:
+    """Refuse it."""
+    broker.failed_logins.note(request.client_host, "this gateway has no --sasl-users, or knows the client already")
+    return {"error_code": _ILLEGAL_SASL_STATE, "mechanisms": []}
+
+
+async def authenticate(broker: Broker, request: Request) -> Answer:
+    """Refuse it."""
+    reason = "this connection needs no authentication, or has it"
+    return {"error_code": _ILLEGAL_SASL_STATE, "error_message": reason, "auth_bytes": b""}
+
+
+# DescribeLogDirs: how many bytes partitions have, in the one place where they all are: the store.
+
+_PARTS: Final = ("store", "topics/", SEGMENTS_PREFIX)
+
+
+async def describe_log_dirs(broker: Broker, request: Request) -> Answer:
+    """Return the bytes of the segments of partitions, of all topics or of those that are asked for."""
+    asked = request.body.topics
+    wanted = None if asked is None else {(each.topic, number) for each in asked for number in each.partitions}
+    try:
+        sizes = await broker.calls.run(_sizes, broker)
+    except KafkaException as error:
+        return {"error_code": code_of(error), "results": []}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (name, number), size_bytes in sorted(sizes.items()):
+        if wanted is None or (name, number) in wanted:
+            partition = {"partition_index": number, "partition_size": size_bytes, "offset_lag": 0}
+            topics.setdefault(name, []).append({**partition, "is_future_key": False})
+    result = {
+        "error_code": 0,
+        "log_dir": broker.store.store_id,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": -1,
+        "usable_bytes": -1,
+    }
+    return {"error_code": 0, "results": [result]}
+
+
+def _sizes(broker: Broker) -> dict[TopicPartitionKey, int]:
+    """Return the bytes of each partition's segments; what an entry itself carries counts with its share."""
+    broker.log.refresh()
+    snapshot = broker.log.snapshot(_PARTS)
+    sizes = {(topic.name, number): 0 for topic in broker.log.topics() for number in range(topic.partition_count)}
+    for record in snapshot.records:
+        if isinstance(record, PartitionSegments) and record.topic_id in snapshot.topics:
+            segments = sizes_of(record.sealed, record.segments, record.rewritten)
+            place = (snapshot.topics[record.topic_id].name, record.partition)
+            sizes[place] = sum(size_bytes for _, size_bytes, _ in segments)
+    return sizes
+
+
+# Access control lists: there are none. The answer has the code of a broker without an authorizer.
+
+_SECURITY_DISABLED: Final = {"error_code": 54, "error_message": "No Authorizer is configured on the broker"}
+
+
+async def describe_acls(broker: Broker, request: Request) -> Answer:
+    """Answer that there are none."""
+    return {**_SECURITY_DISABLED, "resources": []}
+
+
+async def create_acls(broker: Broker, request: Request) -> Answer:
+    """Refuse to create any."""
+    return {"results": [_SECURITY_DISABLED for _ in request.body.creations]}
+
+
+async def delete_acls(broker: Broker, request: Request) -> Answer:
+    """Refuse to delete any."""
+    return {"filter_results": [{**_SECURITY_DISABLED, "matching_acls": []} for _ in request.body.filters]}

@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.gateway.appending import TransactionOfBatch
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.recordrefusals import RecordsRefused, with_records, without_large_records
 from sparktxn.gateway.requestmemory import Loan
 from sparktxn.gateway.topiclookup import AskedTopic, unknown_id
 from sparktxn.gateway.transactions.heldtransactions import opened_elsewhere
-from sparktxn.gateway.typedrecords import rows_of
+from sparktxn.gateway.typedrecords import RecordsRefused, rows_of, with_records, without_large_records
 from sparktxn.gateway.wire.recordbatches import (
     PayloadTooLarge,
     ProducedBatch,
@@ -26,13 +25,13 @@ from sparktxn.gateway.wire.recordbatches import (
 )
 from sparktxn.gateway.wire.wirecodes import code_of, known_code, message_of
 from sparktxn.gateway.wire.wiremessages import Answer, Request
-from sparktxn.process.frames import without_frames
+from sparktxn.process.background import without_frames
 from sparktxn.stage.columnconversion import conformed
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
-from sparktxn.state.recordtimes import has_times_of_entries
+from sparktxn.state.settings import has_times_of_entries
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 

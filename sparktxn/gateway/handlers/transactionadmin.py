@@ -11,7 +11,7 @@ from sparktxn.admin.transactions import abort_ongoing
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_future, refused
-from sparktxn.gateway.transactions.unstoredtransactions import Unstored, unstored_transactions
+from sparktxn.gateway.transactions.heldtransactions import Unstored, unstored_transactions
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
 __all__ = ["describe_producers", "describe_transactions", "list_transactions", "write_txn_markers"]

@@ -6,14 +6,53 @@ import asyncio
 import re
 from typing import Final
 
-from sparktxn.gateway.security.access import Access
-from sparktxn.gateway.security.exchanges import AuthenticationFailed, Exchange, new_exchange
-from sparktxn.gateway.security.failedlogins import FailedLogins
+from sparktxn.gateway.security.access import Access, AuthenticationFailed, Exchange, new_exchange
 from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.wire.wiremessages import BARE_TOKEN, Answer, MalformedRequest, Request, request_name
-from sparktxn.process.clock import Ids
+from sparktxn.process.clock import Clock, Ids
+from sparktxn.process.events import log_event
 
-__all__ = ["AUTHENTICATING_BYTES_MAX", "AUTHENTICATING_S", "Authentication"]
+__all__ = ["AUTHENTICATING_BYTES_MAX", "AUTHENTICATING_S", "Authentication", "FailedLogins"]
+
+
+# What the log says of clients that cannot log in: each cause once a minute, however often a client tries again.
+
+_LOGGED_EACH_S: Final = 60.0
+_CAUSES_MAX: Final = 100
+"""Each of so many has lines of its own. Those of more clients, and what an attacker makes up, share one."""
+
+
+class FailedLogins:
+    """The failures of one gateway, by host and cause."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._logged_s: dict[tuple[str, str], float] = {}
+        self._not_logged: dict[tuple[str, str], int] = {}
+
+    def note(self, host: str, cause: str) -> None:
+        """Note a client at `host` that was not served, for `cause`, in words that hold no secret."""
+        now_s = self._clock.monotonic_s()
+        key = (host, cause)
+        if key not in self._logged_s and len(self._logged_s) >= _CAUSES_MAX:
+            self._forget(now_s)
+            if len(self._logged_s) >= _CAUSES_MAX:
+                key = ("", "")
+        count = self._not_logged.get(key, 0) + 1
+        logged_s = self._logged_s.get(key)
+        if logged_s is not None and now_s - logged_s < _LOGGED_EACH_S:
+            self._not_logged[key] = count
+            return
+        self._logged_s[key] = now_s
+        self._not_logged.pop(key, None)
+        log_event("gateway_login_failed", host=host, error=cause, failures=count)
+
+    def _forget(self, now_s: float) -> None:
+        """Forget those whose next failure is logged at once."""
+        for key in [key for key, logged_s in self._logged_s.items() if now_s - logged_s >= _LOGGED_EACH_S]:
+            del self._logged_s[key]
+            self._not_logged.pop(key, None)
+
 
 AUTHENTICATING_BYTES_MAX: Final = 65_536
 """The size of a request of a client that is not known yet."""

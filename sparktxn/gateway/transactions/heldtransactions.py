@@ -15,31 +15,349 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
-from sparktxn.format.commands import AddPartitionsToTxn, Command, InitProducerId, OffsetToCommit
+from sparktxn.format.commands import AddPartitionsToTxn, Command, ExpireProducers, InitProducerId, OffsetToCommit
 from sparktxn.gateway.appending import TransactionOfBatch
 from sparktxn.gateway.gatewaysettings import TRANSACTION_TIMEOUT_MS_MAX, GatewayLimits
 from sparktxn.gateway.storecalls import StoreCalls
-from sparktxn.gateway.transactions.clientsequences import NO_OFFSET, ClientBatch
-from sparktxn.gateway.transactions.heldtransaction import HeldTransaction
-from sparktxn.gateway.transactions.transactionmemory import TransactionMemory
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
 from sparktxn.log.log import Log
 from sparktxn.process.clock import acquired_in_time
-from sparktxn.stage.buffers import TopicBuffer
+from sparktxn.producer.currenttransaction import CurrentTransaction
+from sparktxn.producer.outbox import MEMORY_BYTES_MAX, Outbox
+from sparktxn.producer.reports import Reports
+from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
+from sparktxn.stage.pendingsegment import PendingSegment, Uploads
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import TransactionIdentity
-from sparktxn.state.transactions.producerfencing import is_identity_before
+from sparktxn.state.transactions.producerfencing import SEQUENCE_MAX, is_identity_before, next_sequence
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import ProducerIdAndEpoch, TransactionState, TransactionStatus
+from sparktxn.values.structs import (
+    BatchMetadata,
+    ProducerIdAndEpoch,
+    ProducerState,
+    TransactionState,
+    TransactionStatus,
+)
 
-__all__ = ["HeldTransactions", "opened_elsewhere"]
+__all__ = [
+    "NO_OFFSET",
+    "ClientBatch",
+    "ClientSequences",
+    "HeldTransaction",
+    "HeldTransactions",
+    "SequenceStart",
+    "TransactionMemory",
+    "TransactionShare",
+    "Unstored",
+    "opened_elsewhere",
+    "unstored_transactions",
+]
+
+
+# How many bytes of records all open transactions have in this gateway's memory.
+
+
+class TransactionMemory:
+    """Owns the total of all shares, which alone change it: asking for it costs the same for any number of them."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of all shares."""
+        return self._held_bytes
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the shares have more than they may have together."""
+        return self._held_bytes > self._bytes_max
+
+    def share(self) -> TransactionShare:
+        """Return a share of nothing."""
+        return TransactionShare(self)
+
+    def change(self, size_bytes: int) -> None:
+        """Count bytes that a share has got, or has given back."""
+        with self._lock:
+            self._held_bytes += size_bytes
+
+
+class TransactionShare:
+    """What one transactional id has in memory. Safe for several threads."""
+
+    def __init__(self, memory: TransactionMemory) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+        self._closed = False
+
+    def add(self, size_bytes: int) -> None:
+        """Count records, unless this is closed: a request that is under way may still bring some."""
+        with self._lock:
+            if not self._closed:
+                self._held_bytes += size_bytes
+                self._memory.change(size_bytes)
+
+    def clear(self) -> None:
+        """Count no records: they are uploaded, committed or dropped."""
+        with self._lock:
+            self._memory.change(-self._held_bytes)
+            self._held_bytes = 0
+
+    def close(self) -> None:
+        """Count nothing from now on: nothing names these records any more."""
+        with self._lock:
+            self._closed = True
+        self.clear()
+
+
+# The sequences that a transactional client counts, and how they go on in the log.
+#
+# The log has the client's own sequences, whichever gateway writes them. So each gateway finds in the log what a
+# client sends again. But a gateway that keeps transactions in memory writes no record of one that is aborted. The
+# client has counted those records, and the log has not. A broker that has lost a producer's state takes any sequence,
+# and so does the log. So where it lacks records, the list that goes on has it forget the producer in the partition
+# first.
+
+NO_OFFSET: Final = -1
+_BATCHES_KEPT: Final = 5
+
+
+class ClientBatch(NamedTuple):
+    """Which batch a client sends: where to, its first sequence, and how many records it has."""
+
+    where: TopicIdPartition
+    first: int
+    record_count: int
+
+
+class SequenceStart(NamedTuple):
+    """With which sequence the log goes on in a partition, and what the list that goes on has to forget before."""
+
+    sequence: int
+    forgets: ExpireProducers | None = None
+
+
+class _Place:
+    """Where a client is in one partition."""
+
+    def __init__(self, start: SequenceStart) -> None:
+        self.start = start
+        self.expected = start.sequence
+        self.newest: list[ClientBatch] = []
+
+
+class ClientSequences:
+    """Owns what a gateway knows of one producer id and epoch, by partition. One thread at a time uses it.
+
+    Args:
+        log: has the producer as it was when its transaction was opened, or later.
+        identity: the producer.
+        is_new: whether no gateway has had records of this epoch yet.
+    """
+
+    def __init__(self, log: Log, identity: ProducerIdAndEpoch, *, is_new: bool) -> None:
+        self._log = log
+        self._identity = identity
+        self._is_new = is_new
+        self._places: dict[TopicIdPartition, _Place] = {}
+
+    def ended(self, *, committed: bool) -> None:
+        """Note that a transaction has ended: after an abort only the log says where the next one begins."""
+        if committed:
+            for place in self._places.values():
+                place.start = SequenceStart(place.start.sequence)
+        else:
+            self._is_new = False
+            self._places.clear()
+
+    def stored_at(self, batch: ClientBatch) -> int | None:
+        """Return the offset of a batch that an ended transaction has stored; None of any other one.
+
+        The first other batch in a partition is where it begins.
+
+        Raises:
+            CommandRefused: OUT_OF_ORDER_SEQUENCE_NUMBER, the log has later ones, and does not remember this one.
+        """
+        if batch.where in self._places:
+            return None
+        if self._is_new and batch.first == 0:
+            self._places[batch.where] = _Place(SequenceStart(0))
+            return None
+        known = self._log.producer(*batch.where, self._identity.producer_id)
+        is_same = known is not None and known.producer_epoch == self._identity.producer_epoch
+        if known is not None and is_same and (stored := _stored(known, batch)) is not None:
+            return stored.base_offset + _distance(stored.first_sequence, batch.first)
+        self._places[batch.where] = _Place(_start(known, self._identity, batch))
+        return None
+
+    def start_of(self, where: TopicIdPartition) -> SequenceStart:
+        """Return where a partition has begun, for the writer of its first list."""
+        return self._places[where].start
+
+    def is_taken(self, batch: ClientBatch) -> bool:
+        """Return whether a batch was taken into memory before; False if it is the next one.
+
+        Raises:
+            CommandRefused: OUT_OF_ORDER_SEQUENCE_NUMBER, one before it is missing.
+        """
+        place = self._places[batch.where]
+        if batch in place.newest:
+            return True
+        if batch.first != place.expected:
+            raise CommandRefused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {batch.first} came, {place.expected} is next"
+            )
+        return False
+
+    def take(self, batch: ClientBatch) -> None:
+        """Note that a batch was taken into memory."""
+        place = self._places[batch.where]
+        place.newest = [*place.newest, batch][-_BATCHES_KEPT:]
+        place.expected = next_sequence(batch.first, batch.record_count)
+
+
+def _start(known: ProducerState | None, identity: ProducerIdAndEpoch, batch: ClientBatch) -> SequenceStart:
+    """Return where a partition begins with `batch`; the log takes it as it is, or once it has forgotten the producer.
+
+    Raises:
+        CommandRefused: OUT_OF_ORDER_SEQUENCE_NUMBER, it is before what the log has.
+    """
+    if known is None or known.producer_epoch > identity.producer_epoch:  # in the latter case the log fences it
+        return SequenceStart(batch.first)
+    is_same = known.producer_epoch == identity.producer_epoch and bool(known.batches)
+    if batch.first == (next_sequence(known.last_sequence, 1) if is_same else 0):
+        return SequenceStart(batch.first)
+    if is_same and _is_before(batch.first, floor := _floor(known)):
+        raise CommandRefused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {batch.first} came, the log has all before {floor}"
+        )
+    seen = (known.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
+    return SequenceStart(batch.first, ExpireProducers(*batch.where, (seen,)))
+
+
+def _floor(known: ProducerState) -> int:
+    """Return the sequence after all that were stored for good: those of aborted transactions may come again."""
+    kept = [batch for batch in known.batches if not batch.aborted]
+    return next_sequence(kept[-1].last_sequence, 1) if kept else known.batches[0].first_sequence
+
+
+def _stored(known: ProducerState, batch: ClientBatch) -> BatchMetadata | None:
+    """Return what the log remembers that has all of a batch: a gateway may have stored it together with others."""
+    for stored in known.batches:
+        size = _distance(stored.first_sequence, stored.last_sequence) + 1
+        if not stored.aborted and _distance(stored.first_sequence, batch.first) + batch.record_count <= size:
+            return stored
+    return None
+
+
+def _distance(first: int, later: int) -> int:
+    return (later - first) % (SEQUENCE_MAX + 1)
+
+
+def _is_before(sequence: int, other: int) -> bool:
+    return 0 < _distance(sequence, other) <= SEQUENCE_MAX // 2
+
+
+# One transactional id at a gateway: its open transaction, and what that has in memory.
+
+_LIMITS: Final = Limits(records_max=100_000, batch_records_max=10_000, bytes_max=MEMORY_BYTES_MAX)
+"""As much may wait as in a producer of this package with its defaults; the gateway bounds the sum of all."""
+
+
+class HeldTransaction:
+    """One transactional id at this gateway. Its `lock` is held by the request that works on it."""
+
+    def __init__(
+        self,
+        log: Log,
+        transactional_id: str,
+        identity: ProducerIdAndEpoch,
+        number: int,
+        timeout_ms: int,
+        memory: TransactionShare,
+        *,
+        is_new: bool,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.identity = identity
+        self.is_open = False
+        self.is_dropped = False
+        self._failure: str | None = None
+        self.sequences = ClientSequences(log, identity, is_new=is_new)
+        self.partitions: set[TopicIdPartition] = set()
+        self.groups: set[str] = set()
+        self.memory = memory
+        self.topics: dict[int, TopicBuffer] = {}
+        self.buffers: Buffers = Buffers(
+            Uploads.of(log), _LIMITS, on_waiting=lambda: None, served=lambda: 0, waiting_in=_waiting_in
+        )
+        self.outbox = Outbox(log, self.buffers, Reports())
+        self.outbox.take_identity(identity)
+        self.open = CurrentTransaction(
+            log, self.outbox, transactional_id, timeout_ms, delivery_timeout_s=timeout_ms / 1000
+        )
+        self.open.number = number
+
+    def begin(self) -> None:
+        """Open the next transaction, with nothing in it."""
+        self.open.begin()
+        self.is_open, self._failure = True, None
+        self.partitions, self.groups = set(), set()
+
+    def end(self, *, committed: bool) -> None:
+        """Note that the transaction has ended."""
+        self.open.ended()
+        self.sequences.ended(committed=committed)
+        self.is_open, self._failure = False, None
+        self.memory.clear()
+        if self.outbox.identity != self.identity:
+            self.identity = self.outbox.identity
+            self.sequences = ClientSequences(self.open.log, self.identity, is_new=True)
+
+    def fail(self, reason: str) -> CommandRefused:
+        """Note that the transaction cannot be committed any more, and return the error that has its client abort it.
+
+        The text is kept, and no error: that would grow by the frames of each request that it refuses.
+        """
+        self._failure = reason
+        return CommandRefused(ErrorCode.TRANSACTION_ABORTABLE, reason)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the transaction was open at another gateway when this one was asked: it may have ended since."""
+        return self._failure is not None and not self.is_open
+
+    def check_usable(self) -> None:
+        """Raise the error that has a client abort the transaction, if it has failed.
+
+        Raises:
+            CommandRefused: TRANSACTION_ABORTABLE.
+        """
+        if self._failure is not None:
+            raise self.fail(self._failure)
+
+    def drop(self) -> None:
+        """Drop its records: another takes its place, or nothing does."""
+        self.is_dropped = True
+        self.outbox.let_go()
+        self.memory.close()
+
+
+def _waiting_in(segment: PendingSegment) -> int:
+    """Return how many records of a segment wait: none once they are durable."""
+    return segment.record_count if segment.staged is None or segment.staged.data else 0
+
 
 _OPEN_MAX: Final = 10_000
 _PASSED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
@@ -529,3 +847,36 @@ def _named(known: TransactionState, number: int) -> TransactionIdentity:
 
 def _sent(topic: StageTopic, partition: int, batch: ProducedBatch) -> ClientBatch:
     return ClientBatch((topic.topic_id, partition), batch.base_sequence, batch.records.num_rows)
+
+
+# Open transactions that have registered a partition and have no records there yet, for administrators.
+#
+# Their records are in the memory of a gateway, or of another client. So they have no first offset, by which `kafka-
+# transactions.sh` names what it aborts. They are shown with a number in its place. It is above all offsets, and no
+# other transaction has it. It stays the same while the transaction is open, so an abort by it ends what was shown.
+
+_ABOVE_ALL: Final = 2**62
+_ENTRY: Final = 2**20
+"""As many transactions may begin in one entry before two of them could have the same number."""
+
+
+class Unstored(NamedTuple):
+    """Such a transaction, and the number in place of its first offset."""
+
+    state: TransactionState
+    start_offset: int
+
+
+def unstored_transactions(log: Log, where: TopicIdPartition) -> list[Unstored]:
+    """Return those of a partition, as last known, by the numbers."""
+    located = log.partition(*where)
+    stored = set() if located is None else {opened.producer_id for opened in located[0].open_transactions}
+    found = [
+        Unstored(state, _ABOVE_ALL + state.start_entry * _ENTRY + state.producer_id % _ENTRY)
+        for state in log.transactions()
+        if state.status is TransactionStatus.ONGOING
+        and state.prepared is None
+        and where in state.partitions
+        and state.producer_id not in stored
+    ]
+    return sorted(found, key=lambda each: each.start_offset)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.format.horizon import decode_marker, encode_marker
+from sparktxn.format.checkpoint import CheckpointHead, decode_marker, encode_marker
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored

@@ -10,21 +10,110 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
-from sparktxn.log.follow.confirm import Passed, Premise, confirm, excused, judge
-from sparktxn.log.follow.endcheck import check_end
-from sparktxn.log.follow.heads import head_to_open
-from sparktxn.log.follow.opening import open_tail
+from sparktxn.format.names import ENTRIES, entry, parse_entry
+from sparktxn.log.follow.confirm import Passed, Premise, confirm, excused, judge, names_of
+from sparktxn.log.follow.heads import check_heads, head_to_open, newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "check_end", "open_tail"]
+
+
+# Opening a replica: from the newest checkpoint that counts, along the log, and confirmed.
+
+AnyTail = TypeVar("AnyTail", bound=Tail)
+
+
+def open_tail(
+    objects: ObjectStore,
+    make: Callable[[CheckpointHead | None, frozenset[str]], AnyTail],
+    follow: Callable[[AnyTail], object],
+    *,
+    hinted: CheckpointHead | None = None,
+    at_most: int | None = None,
+) -> AnyTail | Passed:
+    """Return a replica that `follow` has advanced, confirmed; how a vacuum has passed it if none can be.
+
+    Args:
+        objects: the store.
+        make: makes a replica that stands at a head, or before entry 1; the tokens are of heads that are not usable.
+        follow: advances it.
+        hinted: the head to try first; else, and if it does not count, heads are listed.
+        at_most: heads after this entry do not count.
+
+    Raises:
+        DamagedObject, FormatVersionError: an object cannot be read, and no vacuum has passed it. A head that is damaged
+            or missing counts if the replica can stand at no other one.
+    """
+    unusable: frozenset[str] = frozenset()
+    rejected: tuple[int, int] | None = None
+    head = hinted
+    while True:
+        is_listed = head is None or head is not hinted
+        if head is None:
+            head = newest_head(objects, at_most=at_most, excluded=unusable)
+        tail = make(head, unusable)
+        passed = _passed(objects, head, tail, follow)
+        if passed is None:
+            return tail
+        if head is not None and not passed.entries:
+            unusable |= {head.checkpoint}
+        else:
+            # The hint was older than the horizon, or the horizon has moved since: a newer checkpoint exists.
+            if (tail.confirmed_entry, passed.horizon) == rejected:
+                check_heads(objects, passed.horizon, at_most)
+                return passed
+            rejected = (tail.confirmed_entry, passed.horizon) if is_listed else None
+        head = None
+
+
+def _passed(
+    objects: ObjectStore, head: CheckpointHead | None, tail: AnyTail, follow: Callable[[AnyTail], object]
+) -> Passed | None:
+    """Advance a replica that stands at `head`, and confirm it; return how a vacuum has passed it, if one has."""
+    premise = (Premise() if head is None else names_of(head)).with_slot(tail.confirmed_entry + 1)
+    passed = confirm(objects, lambda: premise, lambda: follow(tail))
+    if isinstance(passed, Passed):
+        return passed
+    tail.confirmed_entry = tail.entry
+    return None
+
+
+# The end of the log: the first entry that is absent, and none after it (PROTOCOL.md, "Entries").
+#
+# A lost entry (an incomplete copy, a lifecycle rule, a deletion by hand) would read as a shorter log. The next writer
+# would fill its place, and nothing could repair the store afterwards. So a process that opens the log looks for
+# entries behind the end.
+
+
+def check_end(objects: ObjectStore, tail: Tail) -> None:
+    """Follow the log to its end, and check that no later entry exists.
+
+    Entries that other writers add meanwhile are followed. An entry is created after the one before it. One that is
+    absent after a later one was listed is missing, or was vacuumed. The caller rules out the latter by the horizon,
+    read afterwards.
+
+    Raises:
+        DamagedObject: an entry is missing.
+        FormatVersionError: a newer version has written an entry.
+    """
+    listed = [number for name in objects.list_names(ENTRIES, entry(tail.entry)) if (number := parse_entry(name))]
+    if not listed:
+        return
+    tail.advance(at_most=max(listed))
+    missing = tail.entry + 1
+    later = [number for number in listed if number > missing]
+    if later:
+        raise DamagedObject(
+            entry(missing), f"entry {missing} is missing and entry {min(later)} exists: restore entry {missing}"
+        )
 
 
 _READ_NOTES: Final = 256

@@ -15,8 +15,8 @@ from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, expand
 from sparktxn.format.checkpoint import CheckpointHead, part_of
 from sparktxn.format.commands import Appends, Command, SettleIntent
+from sparktxn.format.decodeguard import WRITER_FEATURES, check_features
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
-from sparktxn.format.newer import WRITER_FEATURES, check_features
 from sparktxn.log.follow.confirm import Premise, head_past, usable_head
 from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.follow.inlinerecords import note_inline

@@ -18,7 +18,7 @@ from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.objectstore.contract import ObjectReader
-from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.state.transactions.partitions import CommittedRanges
 from sparktxn.values.structs import (
     AbortedTransaction,
     CommittedTransaction,

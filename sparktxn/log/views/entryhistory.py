@@ -14,13 +14,12 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.confirm import Passed, Premise, confirm, judge, usable_heads
+from sparktxn.log.follow.follower import open_tail
 from sparktxn.log.follow.heads import check_heads, read_head
-from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Delta
-from sparktxn.state.internal import topic_names
-from sparktxn.state.recording import HistoryChange, RecordingDelta
+from sparktxn.state.internal import HistoryChange, RecordingDelta, topic_names
 from sparktxn.values.structs import StateKey, StateRecord, TopicState
 
 __all__ = [

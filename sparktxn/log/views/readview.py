@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from sparktxn.state.delta import ReadState
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.notebooks import html_table
+from sparktxn.values.quantities import html_table
 from sparktxn.values.structs import (
     AbortedTransaction,
     CommittedTransaction,

@@ -2,24 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
 from sparktxn.log.follow.confirm import Passed, attempt, read_horizon
-from sparktxn.log.follow.follower import Follower
-from sparktxn.log.follow.opening import open_tail
+from sparktxn.log.follow.follower import Follower, open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.views.entryhistory import find_entry, first_entry
-from sparktxn.log.views.historyview import with_history
 from sparktxn.log.views.known import topics_of, unknown_topic
-from sparktxn.log.views.readview import ReadView, capture_view
-from sparktxn.log.views.wholestate import Snapshot, take_snapshot
+from sparktxn.log.views.readview import PartitionView, ReadView, capture_view
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.state.internal import INTERNAL_TOPICS
-from sparktxn.values.structs import TopicState
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, entry_of, first_offset, partition_at
+from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn.values.structs import PartitionState, StateRecord, TopicState
 
-__all__ = ["Viewer"]
+__all__ = ["HistoryView", "Snapshot", "Viewer", "take_snapshot", "with_history"]
+
+
+# Views of the internal topics: their history up to an entry, in one partition each.
+
+
+class HistoryView(PartitionView, frozen=True, gc=False):
+    """An internal topic at an entry. It has no segments: its rows are computed from the entries that offsets name."""
+
+    def rows_at_most(self, start: int, end: int) -> int:
+        """Return how many entries a range has."""
+        return entry_of(end) - entry_of(start)
+
+    def end_within(self, start: int, end: int, rows_max: int, all_rows: int) -> int:
+        """Return where the beginning of a range ends that has `rows_max` entries, which are whole."""
+        return min(end, first_offset(entry_of(start) + rows_max))
+
+    def computed_ranges(self, start: int, end: int, entries_max: int | None) -> Iterator[tuple[int, int]]:
+        """Yield the range in parts of at most `entries_max` whole entries (None: no limit)."""
+        end = min(end, self.log_end_offset)
+        while start < end:
+            part_end = end if entries_max is None else self.end_within(start, end, entries_max, 0)
+            yield start, part_end
+            start = part_end
+
+    def shared_rows(self, start: int, end: int) -> int:
+        """Return 0: the range has a limit of its own."""
+        return 0
+
+    def unread_from(self, entry: int) -> int:
+        """Return where the rows of the entries after `entry` begin."""
+        return max(first_offset(entry + 1), self.log_start_offset)
+
+    def entries_after(self, entry: int, start: int) -> range:
+        """Return the entries after `entry` that have rows from offset `start` on."""
+        return range(max(entry + 1, entry_of(max(start, self.log_start_offset))), self.entry + 1)
+
+
+def with_history(view: ReadView, topics: Iterable[TopicState], first_entry: int) -> ReadView:
+    """Return `view` with internal topics, whose history begins with `first_entry` and ends with the view's entry."""
+    named, partitions = dict(view.topics), dict(view.partitions)
+    end = first_offset(view.entry + 1)
+    start = min(first_offset(first_entry), end)
+    for topic in topics:
+        named[topic.name] = topic
+        partitions[topic.name, 0] = HistoryView(topic, 0, view.entry, start, end, end, (), (), ())
+    return replace(view, topics=named, partitions=partitions)
+
+
+# Records of the whole state at one entry, for what lists them.
+
+
+class Snapshot(Struct, frozen=True):
+    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`.
+
+    Internal topics are among them.
+    """
+
+    entry: int
+    timestamp_ms: int
+    topics: dict[int, TopicState]
+    partitions: dict[TopicIdPartition, PartitionState]
+    records: tuple[StateRecord, ...]
+
+
+def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
+    """Return the state of a replica, with the records of the parts whose names start with one of `prefixes`."""
+    parts = [part for prefix in prefixes for part in tail.parts.names(prefix)]
+    tail.load(parts)
+    records = [record for part in parts for record in tail.parts.part(part).values() if record is not None]
+    by_id = {topic.topic_id: topic for topic in topics_of(tail)} | INTERNAL_TOPIC_IDS
+    partitions = {
+        (topic_id, number): state
+        for topic_id, topic in by_id.items()
+        for number in range(topic.partition_count)
+        if (state := partition_at(tail.parts.get, tail.entry, topic_id, number)) is not None
+    }
+    return Snapshot(tail.entry, tail.timestamp_ms, by_id, partitions, tuple(records))
+
 
 Captured = TypeVar("Captured")
 

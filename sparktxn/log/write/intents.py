@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Command
-from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
+from sparktxn.format.entry import Intent, decode_intent, encode_intent, list_id, may_travel
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.write.queue import IntentId, Outcome, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore

@@ -36,13 +36,13 @@ from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.maintenance.checking.segmentcheck import Problem
-from sparktxn.maintenance.checking.tablerepair import damaged_tables, write_tables_anew
+from sparktxn.maintenance.checking.tablecheck import damaged_tables, write_tables_anew
 from sparktxn.maintenance.checking.verify import verify
 from sparktxn.maintenance.keptobjects import heads_in
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import in_time, time_left_s
-from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.state.transactions.partitions import CommittedRanges
 from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.structs import (

@@ -18,9 +18,9 @@ from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import fetch_each
-from sparktxn.state.transactions.producers import SEQUENCE_MAX, next_sequence
-from sparktxn.values.counted import counted
+from sparktxn.state.transactions.producerfencing import SEQUENCE_MAX, next_sequence
 from sparktxn.values.fieldtypes import Columns
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
 
 __all__ = [

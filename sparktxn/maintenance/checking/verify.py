@@ -13,8 +13,10 @@ It may run alongside every other process. A vacuum that runs at the same time ma
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -22,16 +24,14 @@ from msgspec import Struct, field
 
 from sparktxn.errors import DamagedObject, FormatVersionError, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, part_of
+from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, decode_marker, part_of
 from sparktxn.format.entry import StoreDocument, decode_store
-from sparktxn.format.horizon import decode_marker
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.log.follow.confirm import Premise, read_horizon, usable_heads
-from sparktxn.log.follow.endcheck import check_end
+from sparktxn.log.follow.follower import check_end
 from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import not_rewritten, rewritten_segments_of
-from sparktxn.maintenance.checking.indexcheck import check_index_ends, check_index_segments, read_index
+from sparktxn.log.keep.runs import aborted_of, not_rewritten, rewritten_segments_of
 from sparktxn.maintenance.checking.segmentcheck import (
     RESTORE,
     CheckedSegments,
@@ -55,9 +55,10 @@ from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
-from sparktxn.values.counted import counted
 from sparktxn.values.fieldtypes import Result, TopicIdPartition
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import (
+    AbortedTransaction,
     HalfState,
     ManifestRef,
     PartitionSegments,
@@ -67,7 +68,112 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["Problem", "SegmentsToCheck", "VerifyReport", "verify"]
+__all__ = [
+    "Problem",
+    "SegmentsToCheck",
+    "VerifyReport",
+    "check_index_ends",
+    "check_index_segments",
+    "read_index",
+    "verify",
+]
+
+
+# Checks of a run's index of aborted transactions, which has no checksum (PROTOCOL.md).
+
+_base_offset: Final = attrgetter("base_offset")
+
+
+def read_index(objects: ObjectStore, folder: str, run: ManifestRef) -> Sequence[AbortedTransaction]:
+    """Return the aborted transactions in a run's index.
+
+    Raises:
+        DamagedObject: it is missing or damaged.
+    """
+    (found,) = aborted_of(objects, folder, [run])
+    return found
+
+
+def check_index_ends(
+    found: Sequence[AbortedTransaction],
+    folder: str,
+    run: ManifestRef,
+    replay: Replay,
+    located: PartitionSegments,
+) -> None:
+    """Check a run's aborted transactions against the replay, if that has seen them end.
+
+    Raises:
+        DamagedObject: the index holds other transactions than the log.
+    """
+    partition = replay.parts.get(("partition", located.topic_id, located.partition))
+    replayed = replay.parts.get(located.key)
+    if partition is None or replayed is None or run in replayed.sealed:
+        return
+    # Another process may have sealed the records after the abort, and this one before it: that run ends at the abort.
+    first = min(transaction.last_offset for transaction in found)
+    others = [other for other in replayed.sealed if other.end_offset > first]
+    known = {*replayed.aborted, *(one for other in others for one in replay.aborted(folder, other))}
+    for transaction in found:
+        if transaction.last_offset >= partition.log_start_offset and transaction not in known:
+            name = names.transaction_index(folder, run.folder, run.base_offset)
+            raise DamagedObject(name, f"it holds {transaction}, and the log has no such aborted transaction")
+
+
+def check_index_segments(
+    found: Sequence[AbortedTransaction],
+    folder: str,
+    run: ManifestRef,
+    replay: Replay,
+    located: PartitionSegments,
+) -> None:
+    """Check a run's index, which has no checksum, against the segments: readers must leave out those of its producers.
+
+    Raises:
+        DamagedObject: a transaction does not begin with a segment of its producer, or ends within segments.
+    """
+    start = min(transaction.first_offset for transaction in found)
+    meeting = [each for each in located.sealed if start < each.end_offset and each.base_offset < run.end_offset]
+    try:
+        segments = [segment for each in meeting for segment in replay.manifest(folder, each)]
+    except DamagedObject:
+        return  # noted where it was read first
+    by_producer: dict[int, list[SegmentRef]] = {}
+    for segment in segments:
+        by_producer.setdefault(segment.producer_id, []).append(segment)
+    name = names.transaction_index(folder, run.folder, run.base_offset)
+    for transaction in found:
+        is_known = segments and transaction.first_offset >= segments[0].base_offset
+        own = by_producer.get(transaction.producer_id, [])
+        problem = _aborted_problem(transaction, segments, own) if is_known else None
+        if transaction.last_offset >= run.end_offset:
+            problem = f"its run ends at {run.end_offset}"
+        if problem:
+            raise DamagedObject(name, f"it holds {transaction}: {problem}")
+
+
+def _aborted_problem(
+    transaction: AbortedTransaction, segments: Sequence[SegmentRef], own: Sequence[SegmentRef]
+) -> str | None:
+    """Return how an aborted transaction contradicts the segments of its partition, and those of its producer.
+
+    Both are in offset order, up to the end of the run in which it was sealed.
+    """
+    first = bisect_left(own, transaction.first_offset, key=_base_offset)
+    if first == len(own) or own[first].base_offset != transaction.first_offset:
+        return "no segment of that producer begins there"
+    number = own[first].transaction
+    after = bisect_right(segments, transaction.last_offset, key=_base_offset)
+    if segments[after - 1].end_offset > transaction.last_offset:
+        return "a segment is where it ends"
+    for segment in islice(own, first, None):
+        is_inside = segment.base_offset <= transaction.last_offset
+        if is_inside != (segment.transaction == number):
+            return f"it does not end with the producer's transaction {number}"
+        if not is_inside:
+            break
+    return None
+
 
 _WINDOW: Final = 64
 _READ_ON: Final = "readers and writers use another checkpoint; it goes with a vacuum once two newer ones are whole"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -19,23 +19,87 @@ from sparktxn.config.topic import table_formats, topic_setting
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import PublishTables, RequireFeatures, TableToPublish
-from sparktxn.format.newer import TABLES
-from sparktxn.log.follow.newestcopy import copied_entry
+from sparktxn.format.decodeguard import TABLES
+from sparktxn.log.follow.heads import copied_entry
 from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
-from sparktxn.maintenance.publishing.unpublished import cut_since, places_of, plan_unpublished
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.rewriting.rewrite import RewriteTask, do_tasks
+from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.maintenance.tablemetadata import write_metadata
 from sparktxn.maintenance.tableobjects import check_tables, iceberg, is_written
+from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.uri import path_of
 from sparktxn.process.clock import Clock, in_time
+from sparktxn.scan.commitorder import committed_between
+from sparktxn.scan.tablefiles import cut_files, new_ranges, without_offsets
 from sparktxn.store import Store
 from sparktxn.tableformats.icebergschema import ambiguous_name
 from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Columns, TopicIdPartition
-from sparktxn.values.structs import PublishedPartition, PublishedPlaces, TableState, TopicState
+from sparktxn.values.fieldtypes import Columns, TopicIdPartition, TopicPartitionKey
+from sparktxn.values.structs import PublishedPartition, PublishedPlaces, SegmentRef, TableState, TopicState
 
-__all__ = ["PublishJob", "PublishReport", "PublishedTable", "RefusedTable", "publish_tables"]
+__all__ = [
+    "PublishJob",
+    "PublishReport",
+    "PublishedTable",
+    "RefusedTable",
+    "places_of",
+    "plan_unpublished",
+    "publish_tables",
+]
+
+
+# What a version of a table needs first: files that have all committed records of a view, and nothing younger.
+
+
+def places_of(view: PartitionView) -> PublishedPlaces:
+    """Return where a table of the view would have the records of a partition."""
+    return PublishedPlaces(view.log_start_offset, view.rewritten)
+
+
+def plan_unpublished(
+    objects: ObjectStore,
+    view: ReadView,
+    after: Mapping[int, int],
+    published: Mapping[TopicIdPartition, PublishedPlaces],
+    settings: RewriteSettings,
+) -> Iterator[RewriteTask]:
+    """Yield the tasks that write what a version of the view lacks: committed records in no merged file, and cut files.
+
+    Args:
+        objects: the store.
+        view: the topics.
+        after: the entries that the tables show by now, by topic id.
+        published: the places of the versions until now, by topic id and partition.
+        settings: how large files become.
+
+    Raises:
+        DamagedObject: a manifest or an index is missing or altered.
+        ViewExpired: it is missing because the vacuum has passed the view.
+    """
+    starts: dict[TopicPartitionKey, int] = {}
+    cut: dict[TopicPartitionKey, Mapping[str, int]] = {}
+    for key, partition in view.partitions.items():
+        topic, number, places = partition.topic, partition.partition, places_of(partition)
+        new = new_ranges(places, published.get((topic.topic_id, number), _NOWHERE))
+        cut[key] = cut_files(objects, topic, number, places, new)
+        found = committed_between(objects, partition, after.get(topic.topic_id, 0), view.entry, with_rewritten=False)
+        bases = [segment.base_offset for _, segment in found if segment.end_offset > partition.log_start_offset]
+        bases += without_offsets(objects, topic, number, places, new)
+        if bases or cut[key]:
+            starts[key] = min([*bases, *cut[key].values()])
+
+    def is_wanted(key: TopicPartitionKey, segment: SegmentRef) -> bool:
+        return not segment.has_offset_column or segment.name in cut[key]
+
+    yield from plan_tasks(objects, view, settings, starts, is_wanted)
+
+
+def cut_since(objects: ObjectStore, view: PartitionView, known: PublishedPlaces) -> dict[str, int]:
+    """Return the files of a partition that are cut, apart from what the table has; see `cut_files`."""
+    places = places_of(view)
+    return cut_files(objects, view.topic, view.partition, places, new_ranges(places, known))
+
 
 _ATTEMPTS: Final = 5
 _FILE_BYTES: Final = 33_554_432

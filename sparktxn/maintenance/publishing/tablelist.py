@@ -10,7 +10,7 @@ from sparktxn.config.topic import table_formats
 from sparktxn.errors import CommandRefused, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.entry import decode_entry
-from sparktxn.log.keep.fileparts import committed_from
+from sparktxn.log.keep.runs import committed_from
 from sparktxn.log.log import Log
 from sparktxn.log.views.known import KnownState
 from sparktxn.log.views.readview import PartitionView, ReadView

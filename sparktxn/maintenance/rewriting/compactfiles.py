@@ -5,24 +5,159 @@ The keys are read first, then all records. Both times the segments are read one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.format.schema import OFFSET_COLUMN
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
-from sparktxn.maintenance.rewriting.newestoffsets import NewestOffsets, newest_offsets
 from sparktxn.maintenance.rewriting.rewritefiles import FileCopy, NewFiles
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
+from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.storedrecords import stored_records
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import Compaction, SegmentRef
 
-__all__ = ["CompactedFiles", "copy_newest", "run_compact_task"]
+__all__ = ["CompactedFiles", "NewestOffsets", "copy_newest", "newest_offsets", "run_compact_task"]
+
+
+# The newest offset of each key of some segments, in bounded memory whatever the number of keys.
+#
+# Keys are compared as they are, so that no collision can lose a record; Kafka's cleaner keeps a hash of each key. If
+# the keys take too much memory, half of them by a hash is put off to another reading of the keys, and so on.
+
+_KEY: Final = "key"
+_WAITING_BYTES: Final = 8 * 1024 * 1024
+_SHARES_MAX: Final = 1 << 16
+_HASHED_ROWS: Final = 65_536
+
+
+class NewestOffsets:
+    """A set of offsets, in order."""
+
+    def __init__(self, offsets: pa.Array) -> None:
+        self._offsets = offsets
+        self._sorted = memoryview(offsets.buffers()[1]).cast("q") if len(offsets) else memoryview(b"").cast("q")
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._offsets)
+
+    def between(self, start: int, end: int) -> pa.Array:
+        """Return those from `start` to `end` (exclusive)."""
+        length = len(self._offsets)
+        first = bisect_left(self._sorted, start, hi=length)
+        return self._offsets.slice(first, bisect_left(self._sorted, end, lo=first, hi=length) - first)
+
+
+def newest_offsets(objects: ObjectStore, read: ReadTask, buffer_bytes: int) -> NewestOffsets:
+    """Return the greatest offset of each key that the segments of `read` have from its start to its end.
+
+    Records without a key have none. The keys are read once for each `buffer_bytes` that they and their offsets take.
+
+    Raises:
+        DamagedObject: a segment is missing or altered.
+        ViewExpired: a segment is missing because the vacuum has passed the view of `read`.
+    """
+    found: list[pa.ChunkedArray] = []
+    shares = [_Share(1, 0)]
+    while shares:
+        share = shares.pop()
+        newest = _Newest()
+        for rows in _keys(objects, read):
+            newest.add(share.own(rows))
+            while newest.size_bytes > buffer_bytes and share.of < _SHARES_MAX:
+                share, other = share.halves()
+                shares.append(other)
+                newest.keep(share)
+        found.append(newest.offsets())
+    whole = pa.chunked_array([chunk for each in found for chunk in each.chunks], pa.int64()).combine_chunks()
+    return NewestOffsets(whole.take(pc.array_sort_indices(whole)))
+
+
+class _Share:
+    """The keys whose hash leaves `remainder` when it is divided by `of`."""
+
+    def __init__(self, of: int, remainder: int) -> None:
+        self.of = of
+        self._remainder = remainder
+
+    def halves(self) -> tuple[_Share, _Share]:
+        """Return two shares that have its keys."""
+        return _Share(2 * self.of, self._remainder), _Share(2 * self.of, self._remainder + self.of)
+
+    def own(self, rows: pa.Table) -> pa.Table:
+        """Return the rows whose keys are in this share."""
+        if self.of == 1:
+            return rows
+        masks = []
+        for batch in rows.to_batches(max_chunksize=_HASHED_ROWS):
+            keys = batch.column(_KEY).to_pylist()
+            masks.append(pa.array([crc32(key) % self.of == self._remainder for key in keys], pa.bool_()))
+        return rows.filter(pa.chunked_array(masks, pa.bool_()))
+
+
+class _Newest:
+    """The greatest offset by key, of what has been added."""
+
+    def __init__(self) -> None:
+        self._known: pa.Table | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the keys and offsets take that are known to differ."""
+        return self._known.nbytes if self._known is not None else 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Add keys and their offsets."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        # Grouping costs by what is known: it waits for as much again.
+        if self._waiting_bytes > max(_WAITING_BYTES, self.size_bytes // 2):
+            self._group()
+
+    def keep(self, share: _Share) -> None:
+        """Forget the keys that are not in `share`."""
+        if self._known is not None:
+            self._known = share.own(self._known)
+        self._waiting = [share.own(rows) for rows in self._waiting]
+
+    def offsets(self) -> pa.ChunkedArray:
+        """Return the offsets."""
+        self._group()
+        return pa.chunked_array([], pa.int64()) if self._known is None else self._known.column(OFFSET_COLUMN)
+
+    def _group(self) -> None:
+        tables = [*([] if self._known is None else [self._known]), *self._waiting]
+        if not self._waiting:
+            return
+        self._known, self._waiting, self._waiting_bytes = None, [], 0
+        rows = pa.concat_tables(tables)
+        del tables
+        grouped = rows.group_by(_KEY, use_threads=False).aggregate([(OFFSET_COLUMN, "max")])
+        # Grouping makes all columns nullable.
+        columns = [grouped.column(_KEY), grouped.column(f"{OFFSET_COLUMN}_max")]
+        self._known = pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _keys(objects: ObjectStore, read: ReadTask) -> Iterator[pa.Table]:
+    """Yield the keys and offsets of the records that have keys, from the start of `read` to its end."""
+    for segment, rows in stored_records(objects, read, [_KEY], offsets=True):
+        if rows.column(_KEY).null_count:
+            rows = rows.filter(pc.is_valid(rows.column(_KEY)))
+        if segment.base_offset < read.start_offset:
+            rows = rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), read.start_offset))
+        if rows.num_rows:
+            yield rows
+
 
 _DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
 """So much of a new file is decoded at a time: by readers, and by the next compaction."""

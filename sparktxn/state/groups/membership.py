@@ -25,7 +25,7 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups.assignors import ASSIGNORS
 from sparktxn.state.groups.reconciliation import Roster
 from sparktxn.state.requests import remember, remembered
-from sparktxn.values.counted import counted
+from sparktxn.values.quantities import counted
 from sparktxn.values.structs import MemberState
 
 __all__ = ["expire_member", "join_group", "leave_group", "release_partitions", "update_member"]

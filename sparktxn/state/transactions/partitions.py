@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
-from sparktxn.format.inline import INLINE_BYTES_MAX
 from sparktxn.format.names import has_offsets, is_inline, parse_carrier, parse_segment_born, segment_token
-from sparktxn.format.segment import checksum
+from sparktxn.format.segment import INLINE_BYTES_MAX, checksum
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.limits import LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
-from sparktxn.state.transactions import producers
-from sparktxn.state.transactions.laststable import stable_end
+from sparktxn.state.transactions import producerfencing
 from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX, is_epoch
 from sparktxn.state.transactions.transactions import Begun, join_transaction
 from sparktxn.values.fieldtypes import TopicIdPartition
@@ -33,7 +33,34 @@ from sparktxn.values.structs import (
     TransactionState,
 )
 
-__all__ = ["FORGOTTEN", "append", "check_born", "end_partition", "inline_problem", "segment_problem"]
+__all__ = [
+    "FORGOTTEN",
+    "CommittedRanges",
+    "Ended",
+    "append",
+    "by_producer",
+    "check_born",
+    "end_partition",
+    "inline_problem",
+    "last_offset_of",
+    "last_stable_offset",
+    "segment_problem",
+    "stable_end",
+]
+
+
+# The last stable offset: up to where a read_committed reader reads (kafka: K71 to K74).
+
+
+def last_stable_offset(partition: PartitionState) -> int:
+    """Return the first offset of an open transaction, not below the log start; the log end if none is open."""
+    return max(partition.log_start_offset, stable_end(partition.open_transactions, partition.log_end_offset))
+
+
+def stable_end(open_transactions: Iterable[OpenTransaction], end_offset: int) -> int:
+    """Return the first offset of an open transaction; `end_offset` if none is open."""
+    return min((open_.first_offset for open_ in open_transactions), default=end_offset)
+
 
 FORGOTTEN: Final = CommandResult(duplicate=True)
 """The result of a batch that looks like one of those that are no longer remembered, whose names are not known."""
@@ -70,7 +97,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
             ErrorCode.INVALID_TXN_STATE,
             f"producer {command.producer_id} appends outside its open transaction in this partition",
         )
-    repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
+    repeated = producerfencing.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, Refusal):
         return repeated
     if repeated is not None and (refusal := _not_repeated(repeated, command)):
@@ -148,8 +175,8 @@ def inline_problem(segment: _Described, data: bytes) -> str | None:
 
 def _producer_problem(command: Append) -> str | None:
     """Return what is wrong with the producer or sequence of an append; None if nothing is."""
-    if not 0 <= command.base_sequence <= producers.SEQUENCE_MAX:
-        return f"the sequence {command.base_sequence}: expected 0 to {producers.SEQUENCE_MAX}"
+    if not 0 <= command.base_sequence <= producerfencing.SEQUENCE_MAX:
+        return f"the sequence {command.base_sequence}: expected 0 to {producerfencing.SEQUENCE_MAX}"
     if command.producer_id < 0 or not is_epoch(command.producer_epoch):
         return (
             f"the producer {command.producer_id} with epoch {command.producer_epoch}: expected a producer id from 0 "
@@ -176,11 +203,11 @@ def _after_the_end(known: ProducerState | None, command: Append) -> CommandResul
 
     Of one that is not remembered nothing says which segment it named: `apply_list` checks the rest of its list.
     """
-    repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
+    repeated = producerfencing.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, BatchMetadata):
         if _not_repeated(repeated, command) is None:
             return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
-    elif producers.is_past(known, command.producer_epoch, command.base_sequence):
+    elif producerfencing.is_past(known, command.producer_epoch, command.base_sequence):
         return FORGOTTEN
     return Refusal(
         ErrorCode.INVALID_TXN_STATE,
@@ -206,14 +233,14 @@ def _store(
     timestamp_max_ms = context.timestamp_ms if by_entry else command.timestamp_max_ms
     batch = BatchMetadata(
         command.base_sequence,
-        producers.next_sequence(command.base_sequence, command.record_count - 1),
+        producerfencing.next_sequence(command.base_sequence, command.record_count - 1),
         base_offset,
         timestamp_max_ms,
         command.transaction,
         token=segment_token(command.segment),
     )
     identity = (command.topic_id, command.partition, command.producer_id, command.producer_epoch)
-    producer = producers.with_batch(known, identity, batch)
+    producer = producerfencing.with_batch(known, identity, batch)
     delta.put(producer)
     open_transactions = partition.open_transactions
     if command.transaction != NO_TRANSACTION and producer.current_transaction_first_offset == base_offset:
@@ -276,7 +303,7 @@ def end_partition(
     still_open = tuple(o for o in partition.open_transactions if o.producer_id != transaction.producer_id)
     delta.put(replace(partition, log_end_offset=control_offset + 1, open_transactions=still_open))
     delta.put(
-        producers.with_marker(
+        producerfencing.with_marker(
             producer,
             transaction.producer_epoch,
             transaction.transaction,
@@ -293,3 +320,57 @@ def end_partition(
     last_stable_offset = stable_end(still_open, control_offset + 1)
     aborted = AbortedTransaction(transaction.producer_id, first_offset, control_offset, last_stable_offset)
     delta.put(replace(located, aborted=(*located.aborted, aborted)))
+
+
+# The ranges of offsets that ended transactions have in a partition, by producer.
+
+Ended = TypeVar("Ended", AbortedTransaction, CommittedTransaction)
+
+
+def by_producer(ended: Iterable[Ended]) -> dict[int, list[Ended]]:
+    """Return each producer's transactions in their order.
+
+    They follow one another in a partition, so both ends of their ranges grow together.
+    """
+    found: dict[int, list[Ended]] = {}
+    for transaction in ended:
+        found.setdefault(transaction.producer_id, []).append(transaction)
+    for transactions in found.values():
+        transactions.sort(key=last_offset_of)
+    return found
+
+
+def last_offset_of(transaction: AbortedTransaction | CommittedTransaction) -> int:
+    """Return the offset of a transaction's control record."""
+    return transaction.last_offset
+
+
+# The entry that committed a segment, which commit order goes by (PROTOCOL.md, "Commit order").
+#
+# A segment holds records of one transaction, or of none. One outside a transaction is committed by the entry that
+# names it. One inside a transaction is committed by the entry that ends the transaction, if that commits it.
+
+
+class CommittedRanges:
+    """Which entry committed a partition's segments, by the ranges of its committed transactions."""
+
+    def __init__(self, committed: Iterable[CommittedTransaction]) -> None:
+        self._by_producer = by_producer(committed)
+
+    def entry_of(self, segment: SegmentRef) -> int:
+        """Return the entry that committed `segment`; 0 if its transaction is open, or was aborted."""
+        if segment.committed_entry:
+            return segment.committed_entry
+        ranges = self._by_producer.get(segment.producer_id, [])
+        index = bisect_right(ranges, segment.base_offset, key=last_offset_of)
+        if index < len(ranges) and ranges[index].first_offset <= segment.base_offset:
+            return ranges[index].entry
+        return 0
+
+    def noted(self, segments: Iterable[SegmentRef]) -> list[SegmentRef]:
+        """Return `segments`, each with the entry that committed it."""
+        noted = []
+        for segment in segments:
+            entry = self.entry_of(segment)
+            noted.append(segment if entry == segment.committed_entry else replace(segment, committed_entry=entry))
+        return noted

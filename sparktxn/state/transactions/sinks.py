@@ -9,11 +9,43 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, SinkBatchCommit
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.fingerprints import is_same_content
 from sparktxn.state.transactions.transactions import join_transaction
 from sparktxn.values.structs import SinkBatch, SinkState, TransactionState
 
-__all__ = ["check_batch", "remembered_batch", "sink_batch_commit"]
+__all__ = ["check_batch", "fingerprint", "is_same_content", "is_same_size", "remembered_batch", "sink_batch_commit"]
+
+
+# The fingerprint of a micro-batch: what a repetition must have again (PROTOCOL.md, "Micro-batches").
+#
+# It begins with a digest of sizes, and a digest of the content follows, after the name of its kind. Earlier versions
+# recorded the sizes alone.
+
+_SEPARATOR: Final = ":"
+
+
+def fingerprint(sizes: str, kind: str = "", content: str = "") -> str:
+    """Return the fingerprint of rows with these digests of their sizes and, of this kind, of their content."""
+    return _SEPARATOR.join([sizes, kind, content] if kind else [sizes])
+
+
+def is_same_content(one: str, other: str) -> bool:
+    """Return whether two fingerprints are of the same rows, as far as both say.
+
+    Where they have no digest of one kind, sizes are compared: of rows of fixed width that are as many they are equal.
+    """
+    if _kind(one) == _kind(other):
+        return one == other
+    return is_same_size(one, other)
+
+
+def is_same_size(one: str, other: str) -> bool:
+    """Return whether two fingerprints are of as many rows in each topic, with as many bytes."""
+    return one.partition(_SEPARATOR)[0] == other.partition(_SEPARATOR)[0]
+
+
+def _kind(text: str) -> str:
+    return text.partition(_SEPARATOR)[2].partition(_SEPARATOR)[0]
+
 
 _BATCHES_TO_RETAIN: Final = 20
 _RUNS_TO_RETAIN: Final = 100

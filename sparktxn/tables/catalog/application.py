@@ -6,6 +6,7 @@ has failed inside is in this process's log, and not in the answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,14 @@ from starlette.routing import Route
 
 from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException
 from sparktxn.process.events import log_event
+from sparktxn.process.webserver import serve_application
 from sparktxn.store import Store
 from sparktxn.tables.catalog.answers import (
     CONFIG,
     NAMESPACE,
     READ_ONLY,
     CatalogError,
+    PublishedTables,
     bad_request,
     error_body,
     no_such_namespace,
@@ -31,9 +34,9 @@ from sparktxn.tables.catalog.answers import (
     page_size,
     table_body,
 )
-from sparktxn.tables.catalog.publishedtables import PublishedTables
 
-__all__ = ["application"]
+__all__ = ["application", "serve"]
+
 
 _JSON: Final = "application/json"
 _READS: Final = ("GET", "HEAD")
@@ -174,3 +177,33 @@ def _failed(request: Request, error: Any) -> Response:
     else:
         kind, code, why = "InternalServerError", 500, "the store cannot be read"
     return _refused(request, CatalogError(code, kind, f"{why}. The log of this catalog says more"))
+
+
+# The catalog as a server of this process, until it is interrupted.
+
+
+def serve(
+    store: Store,
+    host: str,
+    port: int,
+    *,
+    timeout_s: float | None,
+    on_start: Callable[[str], None],
+    allowed_hosts: Iterable[str] = (),
+) -> None:
+    """Serve the tables of an open store until this process is interrupted; requests then are still answered.
+
+    Args:
+        store: the store.
+        host: the name or address to listen at.
+        port: the port; 0 is any that is free.
+        timeout_s: how long the store may take for a request; None means no limit.
+        on_start: called with the catalog's address once it listens.
+        allowed_hosts: more hosts that requests may name, see `AnsweredHosts`.
+
+    Raises:
+        ConfigurationError: it cannot listen there, or one of `allowed_hosts` is not a host.
+        KeyboardInterrupt: it was interrupted.
+    """
+    app = application(store, timeout_s)
+    serve_application(app, host, port, "--listen", on_start, allowed_hosts=allowed_hosts)

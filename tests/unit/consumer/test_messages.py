@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparktxn.consumer.messages import messages_of
+from sparktxn.consumer.polling import messages_of
 from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 from sparktxn.scan.reader import output_schema
 from tests.each import each

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparktxn.consumer.readingstates import TRANSITIONS, Gathering, ReadingStates, Share, ViewEvent, ViewState
+from sparktxn.consumer.polling import TRANSITIONS, Gathering, ReadingStates, Share, ViewEvent, ViewState
 
 # Rows: from; columns: the event. A dot is a defect.
 EVENTS = ["CHANGED", "PASSED", "ROWS", "BEGUN", "PINNED"]

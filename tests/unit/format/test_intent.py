@@ -16,8 +16,7 @@ from sparktxn.format.commands import (
     SettleIntent,
     Vacuum,
 )
-from sparktxn.format.entry import seal_document
-from sparktxn.format.intent import decode_intent, encode_intent, list_id, may_travel
+from sparktxn.format.entry import decode_intent, encode_intent, list_id, may_travel, seal_document
 from tests.each import each
 
 TOKEN = "3d0f" * 5

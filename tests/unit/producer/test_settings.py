@@ -7,7 +7,7 @@ import pytest
 
 from sparktxn.errors import KafkaError, KafkaException
 from sparktxn.kafka.message import Message
-from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
+from sparktxn.kafka.settings.client import IGNORED_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS, ProducerSettings
 from sparktxn.producer.reports import Reports
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.process.clock import Deadline, SystemClock
-from sparktxn.producer.partitionchoice import PartitionChoice
-from sparktxn.producer.topics import Topics
+from sparktxn.producer.topics import PartitionChoice, Topics
 from sparktxn.values.structs import TopicState
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.log.keep.sealing import seal
-from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.log.views.viewing import HistoryView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan import commitorder, microbatchcut
 from sparktxn.scan.commitorder import checked_commits, committed_between

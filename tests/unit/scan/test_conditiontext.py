@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.scan.conditions import matching
-from sparktxn.scan.conditiontext import parse_conditions, typed_conditions
+from sparktxn.scan.conditions import matching, parse_conditions, typed_conditions
 from tests.each import each
 from tests.seeds import examples, seed_of
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
 from sparktxn.format import names
-from sparktxn.log.views.historyview import HistoryView
 from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.log.views.viewing import HistoryView
 from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, rows_at_most, segments_between
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPICS, first_offset

@@ -19,8 +19,7 @@ from sparktxn.format.segment import stored_schema
 from sparktxn.process.background import Background, InlineBackground, ThreadBackground
 from sparktxn.stage import buffers as buffers_module
 from sparktxn.stage import segmentwriter
-from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
-from sparktxn.stage.growingsegment import GrowingSegment
+from sparktxn.stage.buffers import Buffers, GrowingSegment, Limits, TopicBuffer
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic

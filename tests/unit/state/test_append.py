@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, DeleteRecords, Vacuum
 from sparktxn.format.names import is_inline, merged_segment_file, segment_file
-from sparktxn.state.transactions.laststable import last_stable_offset
-from sparktxn.state.transactions.producers import SEQUENCE_MAX
+from sparktxn.state.transactions.partitions import last_stable_offset
+from sparktxn.state.transactions.producerfencing import SEQUENCE_MAX
 from sparktxn.values.structs import AbortedTransaction
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog

@@ -11,14 +11,13 @@ from typing import Any, get_args
 
 import msgspec
 
-import sparktxn.values.groupstructs
 import sparktxn.values.segmentstructs
 import sparktxn.values.structs
 from sparktxn.log.views.readview import PartitionView
 from sparktxn.values.structs import StateRecord
 from tests.each import each
 
-MODULES = (sparktxn.values.structs, sparktxn.values.groupstructs, sparktxn.values.segmentstructs)
+MODULES = (sparktxn.values.structs, sparktxn.values.structs, sparktxn.values.segmentstructs)
 TUPLES = {
     kind
     for module in MODULES

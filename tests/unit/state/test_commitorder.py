@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.state.transactions.committedentry import CommittedRanges
-from sparktxn.state.transactions.endedranges import by_producer, last_offset_of
+from sparktxn.state.transactions.partitions import CommittedRanges, by_producer, last_offset_of
 from sparktxn.values.structs import AbortedTransaction, CommittedTransaction, SegmentRef
 
 NAME = "00000000000000000001-00000000000000000000.arrow"

@@ -25,7 +25,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.state.rules import parts_touched_by
 from sparktxn.state.transactions import transactions
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.values.structs import ProducerState, TransactionStatus
 from tests.purelog import PureLog
 

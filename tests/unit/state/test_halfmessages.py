@@ -28,7 +28,7 @@ from sparktxn.format.segment import checksum
 from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.values.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState, SettledHalf
 from tests.purelog import PureLog
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sparktxn.state.recording import RecordingDelta
+from sparktxn.state.internal import RecordingDelta
 from sparktxn.values.structs import (
     CommittedOffset,
     HalfOutcome,

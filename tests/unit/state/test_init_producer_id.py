@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import InitProducerId
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from sparktxn.values.structs import TransactionStatus
 from tests.purelog import PureLog

@@ -15,7 +15,7 @@ from sparktxn.format.commands import (
     InitProducerId,
     PrepareTxn,
 )
-from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.partitions import last_stable_offset
 from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from sparktxn.values.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
 from tests.producercommands import ProducerCommands

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
-from sparktxn.state.transactions.producers import (
+from sparktxn.state.transactions.producerfencing import (
     SEQUENCE_MAX,
     check_append,
     is_past,

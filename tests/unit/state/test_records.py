@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, InitProducerId
 from sparktxn.state.delta import Context
+from sparktxn.state.internal import RecordingDelta
 from sparktxn.state.machine import apply
-from sparktxn.state.recording import RecordingDelta
 from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.producercommands import ProducerCommands

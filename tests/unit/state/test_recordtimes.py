@@ -8,7 +8,7 @@ import pytest
 
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
-from sparktxn.state.recordtimes import changes_times, has_times_of_entries, is_fixed, times_changed
+from sparktxn.state.settings import changes_times, has_times_of_entries, is_fixed, times_changed
 from sparktxn.values.structs import PartitionState, StateKey, StateRecord, TopicState
 
 TYPE = "message.timestamp.type"

@@ -120,7 +120,7 @@ def test_every_refusal_of_the_state_machine_belongs_to_a_command() -> None:
         for call in ast.walk(function)
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Refusal"
     }
-    by_proposers = {"is_fixed", "times_changed"}  # state/recordtimes.py
+    by_proposers = {"is_fixed", "times_changed"}  # state/settings.py
     assert refusing - reached == {"_refusal_of_whole", "half_rejection"} | by_proposers
 
 

@@ -15,11 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparktxn.format.fieldnumbers import numbered_columns
 from sparktxn.format.schema import stored_schema, with_offsets
 from sparktxn.format.segment import parquet_options
+from sparktxn.format.statistics import numbered_columns
 from sparktxn.tableformats.columnstatistics import statistics_of
-from sparktxn.tableformats.deltastatistics import bounded_columns, statistics_text
+from sparktxn.tableformats.delta import bounded_columns, statistics_text
 from sparktxn.tableformats.version import TableFile
 from sparktxn.values.fieldtypes import Columns
 

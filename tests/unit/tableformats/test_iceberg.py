@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.tableformats import iceberg, icebergnames
+from sparktxn.tableformats import iceberg
+from sparktxn.tableformats import version as icebergnames
 from sparktxn.tableformats.columnstatistics import ColumnStatistics
-from sparktxn.tableformats.icebergavro import ENTRY, decode_file
-from sparktxn.tableformats.icebergmanifests import FULL_FILES, MERGED_MANIFESTS, decode_list
+from sparktxn.tableformats.icebergmanifests import ENTRY, FULL_FILES, MERGED_MANIFESTS, decode_file, decode_list
 from sparktxn.tableformats.icebergschema import ambiguous_name, last_column_id, name_mapping, schema_of
 from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
 from sparktxn.values.fieldtypes import Columns

@@ -23,7 +23,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from sparktxn.tableformats.icebergmetrics import metrics
+from sparktxn.tableformats.icebergmanifests import metrics
 from sparktxn.values.fieldtypes import Columns
 from tests.unit.tableformats.test_delta_statistics import VALUES, written
 
