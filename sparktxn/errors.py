@@ -1,4 +1,4 @@
-"""Errors: Kafka's codes and flags, and the store's own errors.
+"""Errors: Kafka's codes, their names and flags, and the store's own errors.
 
 The tree groups classes by what a handler does::
 

@@ -1,4 +1,4 @@
-"""Settings of topics, and of the store for all topics that do not set them (Kafka's settings of brokers)."""
+"""Settings of topics, and of the store for all topics that do not set them; the changes of a topic in one."""
 
 from __future__ import annotations
 

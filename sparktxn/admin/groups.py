@@ -1,4 +1,4 @@
-"""Consumer groups: their members, the offsets that were committed under their names, and how far behind they are."""
+"""Consumer groups: their members, their committed offsets, how far behind they are; and resetting offsets."""
 
 from __future__ import annotations
 

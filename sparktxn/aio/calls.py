@@ -1,4 +1,4 @@
-"""What clients for asyncio have in common: methods that are awaited while they run on threads.
+"""The clients for asyncio: confluent-kafka's methods, awaited while they run on threads.
 
 A call goes on when the task that awaits it is cancelled. It is then *left*: the next calls wait for its end, and the
 same call returns or raises what became of it.

@@ -1,4 +1,4 @@
-"""What `txnlog doctor` proves on an object store: each check writes objects of its own and removes them again.
+"""What `txnlog doctor` proves, on an object store and of Spark: each check removes again what it has written.
 
 The objects have the names of those that writers make to see the store's time, which the vacuum knows and deletes.
 """

@@ -1,4 +1,4 @@
-"""A record as `txnlog consume` prints it: by a format string, or as JSON."""
+"""What `txnlog consume` reads, and how it prints a record: by a format string, or as JSON."""
 
 from __future__ import annotations
 

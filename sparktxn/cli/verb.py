@@ -1,4 +1,4 @@
-"""How a function becomes a verb: with the options that all verbs share, examples in its help, and its session.
+"""How a function becomes a verb: options that all share, examples in its help, its session, words that are meant.
 
 A file of a verb has functions whose first parameter is the `Session`, and adds them to its Typer application::
 

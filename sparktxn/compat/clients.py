@@ -1,4 +1,4 @@
-"""The clients as programs for confluent-kafka make them: a broker's address is that of a store."""
+"""The clients as programs for confluent-kafka make them: a broker's address is a store, by a list of addresses."""
 
 from __future__ import annotations
 

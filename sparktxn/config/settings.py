@@ -1,4 +1,4 @@
-"""How settings are described: Kafka-style dotted names, checked once at the edge by the parsers of `values`.
+"""How settings are described: Kafka-style dotted names, checked once by the parsers of `values`; and files of them.
 
 A group of settings is a frozen dataclass whose fields are made by `setting`. The class is the table from which the
 parser, the documentation and the values come.

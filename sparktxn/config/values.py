@@ -1,4 +1,4 @@
-"""How values that users write become values of the program: settings, options of Spark, and options of the command.
+"""How values that users write, times among them, become values of the program: settings, and options.
 
 A parser takes what its error begins with, such as ``setting 'acks'``, and a value or its text. Its docstring says what
 it expects. Spaces around text do not count, and neither does the case of words. Times are in `times`.

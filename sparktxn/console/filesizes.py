@@ -1,4 +1,4 @@
-"""How many files have which size: of the log alone where it says it, else from manifests, which are read once.
+"""How many files have which size, of the log alone where it says it, else from manifests; and bytes by kind of object.
 
 A manifest never changes, so only its counts are kept. Those that are missing are read after the page that asks.
 """

@@ -1,4 +1,4 @@
-"""What a request asks for: its parameters, checked, and the errors of those that are wrong."""
+"""What a request asks for: its parameters, checked, the errors of those that are wrong, and the order of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partitions a consumer reads, and how far it is in each."""
+"""The topics a consumer subscribes to, the partitions it reads, and how far it is in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between `poll` and the log: polls it, follows the subscription, and hands records out.
+"""What stands between `poll` and the log: states of reading, the subscription, and records handed out as messages.
 
 The caller's thread decides, hands out and calls back. Workers, one of each at a time, do what waits for the object
 store: a poll of the log, the reading of segments. The next call picks it up. So no call waits longer for a store that

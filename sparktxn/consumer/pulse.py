@@ -1,4 +1,4 @@
-"""Signs of life: one thread per log renews those of all members of this process, and watches their groups.
+"""Signs of life: one thread per log renews those of all members of this process, each by its lease, and watches groups.
 
 A member that has a command in the log within its interval needs no object. Where there are no threads, as in the
 simulator, a consumer's polls do the same work.

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state after an entry, as a head and parts (PROTOCOL.md, "Checkpoints").
+"""Checkpoints: the whole state after an entry, as a head and parts; and horizon markers (PROTOCOL.md, "Checkpoints").
 
 A part is a JSON array of records, sorted by key, so that equal parts have equal bytes. The head names every part with
 its SHA-256 and is written last: a checkpoint exists once its head does.

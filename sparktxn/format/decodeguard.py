@@ -1,4 +1,4 @@
-"""How much memory decoding a Parquet or Arrow IPC file would take, computed before anything is decoded.
+"""What cannot be decoded here: formats and features of newer versions, and files that would take too much memory.
 
 A few bytes of a file can decode to as many as their writer likes: compressed runs, dictionaries, lists
 without end. No segment that a writer may write comes near DECODED_BYTES_MAX, so more than that is damage.

@@ -1,4 +1,4 @@
-"""Log entries: one JSON document each (PROTOCOL.md, "Entries").
+"""Log entries, and intents that wait for one: one JSON document each (PROTOCOL.md, "Entries", "Intents").
 
 The last member is the CRC-32C of all bytes before it, so that the document can be checked before it is understood.
 """

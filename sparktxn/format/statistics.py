@@ -1,4 +1,4 @@
-"""Which columns of Parquet files have statistics: no column that holds a NaN (PROTOCOL.md, "Segments").
+"""Columns of Parquet files: their field ids, and statistics where none is a NaN (PROTOCOL.md, "Segments").
 
 A least and a greatest value leave NaN out. An engine that skips by them misses rows for which a condition holds. NaN
 differs from every number, and to SQL engines it is greater than all of them.

@@ -1,4 +1,4 @@
-"""One client's connection: frames in, answers out in the order of the requests."""
+"""One client's connection: frames in, answers out in the order of the requests; and which function serves a request."""
 
 from __future__ import annotations
 

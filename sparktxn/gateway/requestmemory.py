@@ -1,4 +1,4 @@
-"""How many bytes are in memory at a time, over all connections: those of requests, or of decompressed batches.
+"""How many bytes are in memory at a time, over all connections, and how many connections of unknown clients there are.
 
 Each kind has a memory of its own. A request that has some of the first waits for the second. Nothing that has some of
 the second waits for the first.

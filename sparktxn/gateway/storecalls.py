@@ -1,4 +1,4 @@
-"""Calls of the store, on threads: the loop of the gateway itself waits for nothing but its clients."""
+"""Calls of the store, on threads, and one that follows the log: the gateway's loop waits for its clients alone."""
 
 from __future__ import annotations
 

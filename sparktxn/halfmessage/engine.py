@@ -1,4 +1,4 @@
-"""Half transactions of one client: messages to segments, preparing, settling, and reading them back for a check."""
+"""Half transactions of one client: preparing, settling, the ends that wait, and reading messages back for a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one contract of object stores.
+"""The one contract of object stores, and what their answers mean.
 
 A store keeps immutable bytes under names (`format/names.py`). Creating a name has three outcomes, and none of them may
 be taken for another. Clients below us retry on their own, so EXISTS may be our own object, and an error after sending

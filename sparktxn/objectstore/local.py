@@ -1,4 +1,4 @@
-"""Objects as files below a local folder.
+"""Objects as files below a local folder, durable by fsync.
 
 A put-if-absent writes a hidden file next to its goal and links it to the name. The link is the one atomic step, and
 fails if the name is taken. The file under the name is whole from its first moment (``open("x")`` shows it empty first).

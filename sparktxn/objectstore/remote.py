@@ -1,4 +1,4 @@
-"""Objects in a remote store, through fsspec and its clients. What differs from cloud to cloud is a `Cloud`.
+"""Objects in a remote store, through fsspec and its clients, with secrets hidden. What differs by cloud is a `Cloud`.
 
 Three layers of client below us on S3 retry on their own, and no setting stops it. Measured: one create on a black-holed
 connection was 50 requests in 40 s. So a create's outcome is read from the response under the exception, never from its

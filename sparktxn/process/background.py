@@ -1,4 +1,4 @@
-"""Work alongside the caller: uploads, checkpoints, folds, and what a consumer asks of a store.
+"""Work alongside the caller, on threads: uploads, checkpoints, folds, and what a consumer asks of a store.
 
 The only place that makes threads, so that the simulator can run the same work inline. It also ends them at the
 interpreter's exit. CPython ends a thread that asks for its lock once the interpreter is finalised. In pyarrow's C++

@@ -1,4 +1,4 @@
-"""Handles that are dropped without `close()`: a thread of this module gives back what they held.
+"""Handles after a fork, as copies, and dropped without `close()`: a thread gives back what those held.
 
 A finalizer runs wherever the garbage collector happens to run: on any thread, inside any function, also while that
 thread holds a lock. So it takes no lock and waits for nothing; it only queues the work. The thread that does the work

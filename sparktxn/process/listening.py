@@ -1,4 +1,4 @@
-"""The sockets that servers of the command listen at, with errors that name the option to change."""
+"""The sockets that servers of the command listen at, the hosts they answer for, and a server for WSGI."""
 
 from __future__ import annotations
 

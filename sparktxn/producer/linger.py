@@ -1,4 +1,4 @@
-"""Outside transactions: one thread gathers records for linger.ms and publishes them, each stored once."""
+"""Outside transactions: one thread gathers records, and batches of columns, for linger.ms and publishes them once."""
 
 from __future__ import annotations
 

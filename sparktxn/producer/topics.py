@@ -1,4 +1,4 @@
-"""The topics that a producer has written to, as the log knew them when they were looked up."""
+"""The topics that a producer has written to, as the log knew them, and the partition that a key belongs to."""
 
 from __future__ import annotations
 

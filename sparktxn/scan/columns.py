@@ -1,4 +1,4 @@
-"""The columns that readers get.
+"""The columns that readers get, those of a view's topics among them.
 
 Kafka-record topics have Kafka's columns; typed topics have their own and ``_topic``, ``_partition``, ``_offset``,
 ``_timestamp``. Both have those of the record's transaction, which only a reader gets that names them:

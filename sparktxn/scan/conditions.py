@@ -1,4 +1,4 @@
-"""Conditions on columns: which records meet them, and which segments hold none that does.
+"""Conditions on columns: as text, which records meet them, and which segments hold none that does.
 
 A segment is left out by the statistics of its Parquet footer, or after its columns of the conditions alone are decoded.
 Comparisons are those of SQL: null meets none of them. NaN is equal to itself and greater than all other numbers, as

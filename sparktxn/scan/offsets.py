@@ -1,4 +1,4 @@
-"""Offsets by time (kafka ListOffsets, Consumer.offsets_for_times)."""
+"""Offsets by time (kafka ListOffsets, Consumer.offsets_for_times), and the entry that has committed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that wait in memory, per partition, and how many may.
+"""Records that wait in memory, per partition, and how many may; a segment that grows past one part.
 
 `produce` appends to a partition's list without a lock: it only compares the list's length with an allowance. The caller
 that comes to the end of one calls `add`, which counts what waits, sends full segments off, and gives the next

@@ -1,4 +1,4 @@
-"""Kafka's TransactionCoordinator as pure functions: producer ids and epochs, registering, ending."""
+"""Kafka's TransactionCoordinator as pure functions: ids and epochs, registering, ending, expiry, expectations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewriting: a partition's segments are replaced by others that hold the same records (PROTOCOL.md, "Rewriting").
+"""Rewriting: a partition's segments are replaced by others with the same records (PROTOCOL.md, "Rewriting"); vacuums.
 
 A compaction is a rewrite whose segments lack records: those that newer records of their keys replace.
 

@@ -1,4 +1,4 @@
-"""Settings that the format gives a meaning: of each topic, and of the store for topics that do not set them."""
+"""Settings that the format gives a meaning, of each topic and of the store, and whose times records have."""
 
 from __future__ import annotations
 

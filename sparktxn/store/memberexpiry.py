@@ -1,4 +1,4 @@
-"""Members of groups whose time-outs have passed by the object store's clock, and their expiry.
+"""Members of groups: which kinds may join, whose time-outs have passed by the object store's clock, and their expiry.
 
 A process that only passes by, such as a sweep or an administrator, has not watched a member. It writes an object, lists
 the members' signs of life, and compares the store's times of both (PROTOCOL.md, "Consumer groups"). The expiry that it

@@ -1,4 +1,4 @@
-"""A topic as a Delta Lake table: the commit of each version, and checkpoints of the commits (PROTOCOL.md, "Tables").
+"""A topic as a Delta Lake table: the commit of each version, its schema and statistics (PROTOCOL.md, "Tables").
 
 All is a pure function of the log, so that two processes which write a commit write the same bytes. Readers need to know
 as little as Delta allows. Other engines must not write: a feature of ours, which they do not know, makes them refuse.

@@ -1,4 +1,4 @@
-"""Checkpoints of a Delta table's log: all that holds after a version, as one Parquet file.
+"""A Delta table's log: its actions, and checkpoints, which hold all that is true after a version as one Parquet file.
 
 A checkpoint has one action per row: the protocol, the metadata, and the files in the order of their paths. This content
 follows from the commits alone, however many checkpoints were between. Its bytes depend on the version of the Parquet

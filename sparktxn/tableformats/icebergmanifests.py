@@ -1,4 +1,4 @@
-"""The manifests of a snapshot of an Iceberg table: the files of the table in groups, and the list of the groups.
+"""The manifests of a snapshot of an Iceberg table, in Avro: its files in groups with metrics, and their list.
 
 A snapshot names the manifests of the one before again. Only those are decoded that have a removed file, or that are
 merged, since there are too many small ones. Which ones may have a removed file is known from the list: its header says

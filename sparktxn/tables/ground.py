@@ -1,4 +1,4 @@
-"""What both ways of reading topics as tables ask of their callers: a store, a moment, and a package."""
+"""What both ways of reading topics as tables ask of their callers: a store, a moment, a package; and access to S3."""
 
 from __future__ import annotations
 

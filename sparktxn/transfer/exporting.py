@@ -1,4 +1,4 @@
-"""Exporting: a topic's records, as one read view has them, in files of a local folder."""
+"""Exporting: a topic's records, as one read view has them, written as files of a local folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing files: each file is one transaction, and takes effect once."""
+"""Importing files of rows and columns: each file is one transaction, and takes effect once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow's values of Python's whole numbers, texts and bytes, made without pandas.
+"""Arrow's values of Python's whole numbers, texts and bytes, made without pandas; and values that nulls hide.
 
 `pa.scalar()`, `pa.array()`, and functions of `pyarrow.compute` that are given a value of Python's, import pandas where
 it is installed. That takes each process 0.2 s, which a worker of Spark spends before its first row.

@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people read them: what the command prints, and what the console shows."""
+"""Sizes, counts, durations and times as people read them: for the command, the console, and notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of topics with Spark's own Parquet reader: the rows of ``format("txnlog")``, at the speed of plain files.
+"""Reads and counts of topics by Spark's own Parquet reader: the rows of ``format("txnlog")``, as fast as plain files.
 
 The plan is that of the Python source. What it reads of Parquet segments as a whole is given to Spark as a list of
 files. So are files that a rewrite has made: where only some rows are read, with a condition on their offsets. The rest

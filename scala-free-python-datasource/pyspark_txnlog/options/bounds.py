@@ -1,4 +1,4 @@
-"""Where a read starts and ends: what options say, resolved to one offset for every partition of a read view.
+"""Where a read starts and ends: what options say, as one offset for every partition of a read view; and limits.
 
 As in Spark's Kafka source, a timestamp for all partitions comes before timestamps by partition, and these before
 offsets. Options that name partitions name all of them.

@@ -1,4 +1,4 @@
-"""Makes the reader of a stream for its options."""
+"""Making a stream: the reader for its options, and `read_stream` with Spark's options set."""
 
 from __future__ import annotations
 

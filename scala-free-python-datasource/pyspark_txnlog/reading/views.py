@@ -1,4 +1,4 @@
-"""The read view of a read: of the topics that its options name, or of those that match their pattern."""
+"""The read view of a read, of the topics that its options name or match; and columns that a query has not."""
 
 from __future__ import annotations
 

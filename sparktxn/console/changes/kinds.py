@@ -1,4 +1,4 @@
-"""The kinds of changes, by the names that addresses have."""
+"""The changes that the console makes of topics, groups and transactions, by the names that addresses have."""
 
 from __future__ import annotations
 

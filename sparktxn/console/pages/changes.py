@@ -1,4 +1,4 @@
-"""The pages of a change: its form, its preview, and its result."""
+"""The pages of a change: its form, its preview, and its result; and of what maintenance would do."""
 
 from __future__ import annotations
 

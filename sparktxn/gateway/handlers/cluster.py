@@ -1,4 +1,4 @@
-"""Which requests are served, which nodes there are, and which topics."""
+"""Which requests are served, which nodes, topics and log folders there are; answers to log-ins and access lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The members of groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+"""The members of groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and ConsumerGroupHeartbeat of newer ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administrators' requests for topics: creating, deleting, growing and describing them, and deleting records."""
+"""Administrators' requests for topics and settings: creating, deleting, growing, describing, and deleting records."""
 
 from __future__ import annotations
 

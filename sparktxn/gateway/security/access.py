@@ -1,4 +1,4 @@
-"""What a start of a gateway says of its clients: by which files they are known, and whether none is needed."""
+"""What a gateway knows of its clients from its start: their files, and the exchanges that prove who they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's record batches (magic 2) to columns, and columns to record batches, by compiled code only.
+"""Kafka's record batches (magic 2) to columns, and back, with their compression, by compiled code only.
 
 aiokafka's codec reads and writes records; Arrow holds them. What a producer may have made wrong is found before the
 codec sees it, but for the records themselves.

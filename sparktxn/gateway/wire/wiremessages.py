@@ -1,4 +1,4 @@
-"""Frames to requests, and answers to frames, by Kafka's own schemas (kio).
+"""Frames to requests, and answers to frames, by Kafka's own schemas (kio), within bounds that follow from these.
 
 An answer is a dictionary of the members of its newest version. Those that an older version lacks are left out.
 """

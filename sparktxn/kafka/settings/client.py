@@ -1,4 +1,4 @@
-"""Sorting a client's dictionary of settings: its own, the store's, and librdkafka's that mean nothing here."""
+"""A client's dictionary of settings, sorted: its own, the store's, and librdkafka's that mean nothing here."""
 
 from __future__ import annotations
 

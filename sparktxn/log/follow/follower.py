@@ -1,4 +1,4 @@
-"""Following the log: the one owner of a process's replica.
+"""Following the log: how it is opened, where its end is, and the one owner of a process's replica.
 
 A writer confirms it (`log/follow/confirm.py`) before it acknowledges, calls an entry lost, or raises a refusal; a
 reader before it pins a view.

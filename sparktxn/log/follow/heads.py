@@ -1,4 +1,4 @@
-"""Finding and reading checkpoints."""
+"""Finding and reading checkpoints, and which copy of the store is the newest."""
 
 from __future__ import annotations
 

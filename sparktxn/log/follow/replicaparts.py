@@ -1,4 +1,4 @@
-"""The state as one process holds it: records in parts, each part loaded when it is first touched.
+"""The state as one process holds it: records in parts, each loaded when it is first touched; and entries that wait.
 
 `StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. Entries that it defers
 are applied when a part that they touch is read (`log/follow/replicaparts.py`), so what is read is always up to date. It

@@ -1,4 +1,4 @@
-"""Sealed runs: the segments and the aborted transactions that a run's objects hold, checked against what names the run.
+"""Sealed runs: the segments and aborted transactions that their objects hold, checked against what names them.
 
 All readers of runs read them here, so that each of them refuses the same damage.
 """

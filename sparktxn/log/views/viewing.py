@@ -1,4 +1,4 @@
-"""Capturing read views: at the log's end, at an entry, or at a time (PROTOCOL.md, "Read views")."""
+"""Capturing read views, also of internal topics: at the end, an entry, or a time (PROTOCOL.md, "Read views")."""
 
 from __future__ import annotations
 

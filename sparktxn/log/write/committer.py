@@ -1,4 +1,4 @@
-"""The write loop: has callers' lists of commands put as entries (PROTOCOL.md, "Won, lost, unknown").
+"""The write loop: has callers' lists put as entries, alone and while others write (PROTOCOL.md, "Won, lost, unknown").
 
 Callers leave lists of commands in a queue (`log/write/queue.py`). The thread that gets the lock takes all that fit one
 entry, its own among them (group commit). It has the entry composed, and hands it to the slot (`log/write/slotrace.py`).

@@ -1,4 +1,4 @@
-"""Lists of commands on their way to the log: states, the queue in which they wait, tickets, and whose turn it is.
+"""Lists of commands on their way to the log: checked, their states, the queue, tickets, and whose turn it is.
 
 Callers append and withdraw on their own threads, without a lock. All else is done by the one thread that writes.
 """

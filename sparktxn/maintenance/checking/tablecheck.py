@@ -1,4 +1,4 @@
-"""Verifies the metadata of tables: each version that is promised names files that exist, the newest one the log's.
+"""The metadata of tables: each version names files that exist, and the newest those of the log; or is made anew.
 
 The log says which versions a format must have: a topic may have had it for some of them only.
 """

@@ -1,4 +1,4 @@
-"""Publishing in the background: a process that folds publishes its store's tables once they lag behind."""
+"""In the background, a process that writes checkpoints folds small segments, and publishes tables that lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doing a task of a compaction: the newest record of each key is copied into files that nothing names yet.
+"""Doing a task of a compaction: the newest offset of each key, whose record is copied into files with no name yet.
 
 The keys are read first, then all records. Both times the segments are read one after the other.
 """

@@ -1,4 +1,4 @@
-"""Consumer groups: committed offsets, and offsets that wait for their transaction (KIP-447).
+"""Consumer groups: committed offsets, those that wait for their transaction (KIP-447), and who holds a partition.
 
 Who may commit for a member is in `heldpartitions.py`, who is a member in `membership.py`.
 """

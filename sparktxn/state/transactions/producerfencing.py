@@ -1,4 +1,4 @@
-"""Producer ids and epochs: which producer of a transactional id is the current one, so that every other is fenced.
+"""Producers: which one of a transactional id is current, so that every other is fenced, and their sequences.
 
 Also which identity the next one gets, and under which epoch a transaction is ended.
 """

@@ -1,4 +1,4 @@
-"""Transactional ids: Kafka's states, who may change them, and which transaction a command belongs to.
+"""Transactional ids: Kafka's states, who may change them, prepared ones, and which transaction a command belongs to.
 
 ::
 
