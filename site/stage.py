@@ -48,7 +48,7 @@ REFERENCE: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "spark": (
         "Spark",
         {"pyspark_txnlog.connecting.sessions": "session", "pyspark_txnlog.reading.streams": "read_stream",
-         "pyspark_txnlog.writing.stream_writer": "write_stream",
+         "pyspark_txnlog.writing.foreach": "write_stream",
          "pyspark_txnlog.native.native_scan": "scan count max_offset",
          "pyspark_txnlog.native.native_stream": "scan_stream", "pyspark_txnlog.native.native_write": "write",
          "pyspark_txnlog.operating.browsing": "history register_views",

@@ -123,8 +123,9 @@ _HOMES: Final = {
     "sparktxn.scan.plan": "ReadTask",
     "sparktxn.stage.stagedsegment": "StagedSegment",
     "sparktxn.stage.batchcommits": "CommitResult ReplayMismatch SinkCommit",
-    "sparktxn.store.stageplan": "StagePlan read_task",
+    "sparktxn.store.stageplan": "StagePlan",
     "sparktxn.store.store": "Store",
+    "sparktxn.store.taskrows": "read_task",
     "sparktxn.values.structs": "TopicState",
     "sparktxn.tables": "Table open_table read_arrow to_duckdb to_pandas to_polars",
 }

@@ -344,7 +344,7 @@ COMPILES = {"compile", "findall", "finditer", "fullmatch", "match", "search", "s
 
 
 def test_no_server_compiles_a_pattern_of_a_client() -> None:
-    """Python's `re` backtracks and keeps the interpreter's lock; `values/clientpatterns.py` matches such patterns."""
+    """Python's `re` backtracks and keeps the interpreter's lock; `admin/transactions.py` matches such patterns."""
     variable = [
         f"{module}:{node.lineno}"
         for module, tree in trees().items()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark_txnlog.operating.listener import ProgressListener as ProgressListener
     from pyspark_txnlog.reading.streams import read_stream as read_stream
     from pyspark_txnlog.writing.foreach import foreach_batch as foreach_batch
-    from pyspark_txnlog.writing.stream_writer import write_stream as write_stream
+    from pyspark_txnlog.writing.foreach import write_stream as write_stream
 
 __all__ = [
     "DefaultSource",
@@ -69,7 +69,7 @@ _HOMES: Final = {
     "scan": "pyspark_txnlog.native.native_scan",
     "scan_stream": "pyspark_txnlog.native.native_stream",
     "write": "pyspark_txnlog.native.native_write",
-    "write_stream": "pyspark_txnlog.writing.stream_writer",
+    "write_stream": "pyspark_txnlog.writing.foreach",
 }
 
 

@@ -16,7 +16,7 @@ writes that Spark does by itself fail with an error, and ``format("txnlog")`` wo
   number.
 * Of tables: the key for the declared type of a column.
 
-`native/file_index.py` writes such folders: it knows the form of the lists in them.
+`native/native_scan.py` writes such folders: it knows the form of the lists in them.
 
 A session of Spark Connect has none of it, as its driver is another process. There `context_of` and `holdable_rows` are
 None and `is_classic` is False; nothing else may be called. Spark's client without a JVM lacks py4j and the classic

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
@@ -16,7 +18,7 @@ from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.process.events import log_event
 from sparktxn.values import arguments
-from sparktxn.values.clientpatterns import matching_texts
+from sparktxn.values.arrowvalues import byte_strings
 from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
 from sparktxn.values.structs import TransactionState as TransactionRecord
 
@@ -32,8 +34,42 @@ __all__ = [
     "fence_producer",
     "find_hanging_transactions",
     "list_transactions",
+    "matching_texts",
     "ongoing_transaction",
 ]
+
+
+# Regular expressions that clients of a server send: matched by RE2, in time that grows with the texts alone.
+#
+# Python's `re` backtracks, without end for some patterns, and keeps the interpreter's lock meanwhile. One pattern of
+# one client would stop a gateway for all of them. Kafka's brokers use RE2, too. It has no look-ahead and no back
+# references.
+
+_PATTERN_LENGTH_MAX: Final = 1_000
+
+
+def matching_texts(pattern: str, texts: Iterable[str]) -> list[str]:
+    """Return the texts of which a pattern matches the whole, in their order; a dot matches a line's end, too.
+
+    Raises:
+        ValueError: it is not a pattern of RE2, or has over 1,000 characters; the message says which.
+    """
+    if len(pattern) > _PATTERN_LENGTH_MAX:
+        raise ValueError(f"a pattern has {len(pattern)} characters: expected at most {_PATTERN_LENGTH_MAX}")
+    try:
+        # Alone first: a pattern such as `a)|(b` is none, but would be one within the group.
+        pc.match_substring_regex(_column([""]), pattern)
+        found = list(texts)
+        matched = pc.match_substring_regex(_column(found), rf"\A(?s:{pattern})\z")
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+        reason = str(error).removeprefix("Invalid regular expression: ")
+        raise ValueError(f"{pattern!r} is not a regular expression of RE2: {reason}") from error
+    return [text for text, is_matched in zip(found, matched.to_pylist(), strict=True) if is_matched]
+
+
+def _column(texts: list[str]) -> pa.Array:
+    return byte_strings([text.encode() for text in texts], pa.string())
+
 
 _COORDINATOR_ID: Final = 0
 _ABORTED: Final = "an administrator has aborted its transaction"

@@ -71,7 +71,7 @@ _NICE: Final = (1, 2, 2.5, 5, 10)
 
 
 class Curve(Struct, frozen=True):
-    """One line of a plot: its name, its colour by `colours.py`, and its values in their order."""
+    """One line of a plot: its name, its colour, and its values in their order."""
 
     name: str
     colour: str

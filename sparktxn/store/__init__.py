@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from sparktxn.stage.columnconversion import check_columns
     from sparktxn.state.internal import INTERNAL_TOPICS
     from sparktxn.store.registry import read_object
-    from sparktxn.store.stageplan import StagePlan, read_task
+    from sparktxn.store.stageplan import StagePlan
     from sparktxn.store.store import SYSTEM_TABLES, Store, TableSelection, TableTask, read_table_task
+    from sparktxn.store.taskrows import read_task
 
 __all__ = [
     "INTERNAL_TOPICS",
@@ -64,7 +65,7 @@ _HOMES: Final = {
     "TableSelection": "sparktxn.store.store",
     "TableTask": "sparktxn.store.store",
     "read_table_task": "sparktxn.store.store",
-    "read_task": "sparktxn.store.stageplan",
+    "read_task": "sparktxn.store.taskrows",
 }
 
 

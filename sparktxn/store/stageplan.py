@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import RandomIds, SystemClock
-from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.reader import read
 from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StageTopic
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["StagePlan", "read_task"]
+__all__ = ["StagePlan"]
 
 
 class StagePlan(Struct, frozen=True):
@@ -67,20 +61,3 @@ class StagePlan(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"StagePlan(store_uri={self.store_uri!r}, born={self.born}, topics={sorted(self.topics)})"
-
-
-# The rows of a task, in a process that needs no log to read them.
-
-
-def read_task(
-    task: ReadTask, options: Mapping[str, Any] | None = None, *, batch_rows: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, in offset order, in any process that can reach the store's objects.
-
-    Raises:
-        DamagedObject: a segment is missing or is not what the log names.
-        ViewExpired: vacuum has passed the view that the task was planned in.
-    """
-    arguments.instance("task", task, ReadTask)
-    batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
-    yield from read(objects_of(task.store_uri, arguments.mapping("options", options)), task, batch_rows=batch_rows)

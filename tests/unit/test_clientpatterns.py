@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.values.clientpatterns import matching_texts
+from sparktxn.admin.transactions import matching_texts
 
 
 @pytest.mark.parametrize(

@@ -6,32 +6,27 @@ query wrote them. Spark makes new writer objects for every step, so all of this 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.sessions import pass_over_modules
 from pyspark_txnlog.connecting.stores import commit_batch
-from pyspark_txnlog.options.keywords import option_texts
-from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
-from pyspark_txnlog.sparkinternals import BATCH_ID, QUERY_ID, RUN_ID, is_classic, only_commits
+from pyspark_txnlog.options.options import WriteOptions
+from pyspark_txnlog.sparkinternals import BATCH_ID, QUERY_ID, RUN_ID, only_commits
 from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
-from pyspark_txnlog.writing.foreach import foreach_batch
 from sparktxn import ConfigurationError
-from sparktxn.values import arguments
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
     from sparktxn import StagedSegment
 
-__all__ = ["StagedMicroBatch", "TxnLogStreamWriter", "write_stream"]
+__all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
 
 
 class StagedMicroBatch(StagedRows):
@@ -99,41 +94,3 @@ def _property(name: str) -> str:
             f"this task has no local property {name!r}: the sink must run inside a streaming query"
         )
     return str(value)
-
-
-# Streams into topics by one call: by `foreach_batch`, or by the sink where the driver is another process.
-#
-# Spark refuses output mode update for the sink, and plans each of its micro-batches twice.
-
-_CHECKPOINT = "checkpointLocation"
-
-
-def write_stream(
-    df: DataFrame, uri: str, topic: str | None = None, options: Mapping[str, Any] | None = None, **named: Any
-) -> DataStreamWriter:
-    """Return a query, not started, that writes each micro-batch of `df` as one transaction, exactly once.
-
-    Its trigger, name and output mode are set as for any query; mode update is possible except with Spark Connect.
-
-    Args:
-        df: a stream with the columns that ``df.writeStream.format("txnlog")`` takes.
-        uri: the store.
-        topic: the topic of all rows. None where the column ``topic`` names them.
-        options: those of ``df.writeStream.format("txnlog")``, `checkpointLocation` among them; as keywords where the
-            name has no dot.
-
-    Raises:
-        TypeError: an argument has a wrong type.
-        ConfigurationError: an option or a column is wrong, or the topic does not exist. Where the query is to create or
-            to widen it, its first micro-batch says so.
-    """
-    arguments.instance("df", df, DataFrame)
-    given: dict[str, Any] = option_texts(options, named, path=uri, topic=arguments.text_or_none("topic", topic))
-    parsed = WriteOptions.parse(given, WRITE_STREAM)
-    if not is_classic(df):
-        return df.writeStream.format("txnlog").options(**given)
-    if not (parsed.create_topic or parsed.merge_schema):
-        prepare_write(parsed, df.schema)
-    del given["path"]
-    writer = df.writeStream.foreachBatch(foreach_batch(uri, **given))
-    return writer if parsed.checkpoint is None else writer.option(_CHECKPOINT, parsed.checkpoint)

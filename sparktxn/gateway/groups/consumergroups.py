@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from sparktxn.admin.transactions import matching_texts
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
 from sparktxn.gateway.groups.grouprosters import GroupRosters, places_of
 from sparktxn.gateway.groups.members import Member, Members
 from sparktxn.log.log import Log
-from sparktxn.values.clientpatterns import matching_texts
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 

@@ -1,6 +1,6 @@
 """Consumer groups: committed offsets, those that wait for their transaction (KIP-447), and who holds a partition.
 
-Who may commit for a member is in `heldpartitions.py`, who is a member in `membership.py`.
+Who is a member is in `membership.py`.
 """
 
 from __future__ import annotations
