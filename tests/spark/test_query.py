@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import read_stream, write_stream
-from pyspark_txnlog.writing import stream_writer as written
+from pyspark_txnlog.writing import foreach as written
 from sparktxn import ConfigurationError, Store
 from tests.spark.sessions import values
 
