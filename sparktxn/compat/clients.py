@@ -22,6 +22,7 @@ __all__ = [
     "SerializingProducer",
     "Stores",
     "applied",
+    "use_stores",
 ]
 
 
@@ -101,9 +102,6 @@ class Stores:
                 given[name] = self.of(given[name])
         others = {name: value for name, value in settings.items() if name.replace("_", ".") not in ADDRESS_SETTINGS}
         return given, others
-
-
-__all__ += ["use_stores"]
 
 
 class _Chosen:

@@ -26,6 +26,8 @@ __all__ = [
     "draw_timeline",
     "histogram",
     "lag_plot",
+    "plot",
+    "rates",
     "topic_colours",
 ]
 
@@ -58,8 +60,6 @@ def topic_colours(names: Collection[str], ids: Mapping[str, int]) -> dict[str, s
         found[name] = free[0] if free else wanted
     return {name: f"topic-{found[name]}" for name in names}
 
-
-__all__ += ["plot", "rates"]
 
 WIDTH: Final = 600
 HEIGHT: Final = 120

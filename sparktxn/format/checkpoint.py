@@ -30,6 +30,10 @@ from sparktxn.values.structs import (
 )
 
 __all__ = [
+    "HALVES_PREFIX",
+    "PUBLISHED_PREFIX",
+    "SEGMENTS_PREFIX",
+    "TABLES_PREFIX",
     "CheckpointHead",
     "CheckpointHint",
     "HorizonMarker",
@@ -38,25 +42,19 @@ __all__ = [
     "decode_head",
     "decode_hint",
     "decode_marker",
-    "decode_part",
-    "encode_marker",
-]
-
-
-__all__ += [
-    "HALVES_PREFIX",
-    "PUBLISHED_PREFIX",
-    "SEGMENTS_PREFIX",
-    "TABLES_PREFIX",
     "decode_opened_head",
+    "decode_part",
     "digest",
     "encode_head",
     "encode_hint",
+    "encode_marker",
     "encode_part",
     "half_due_prefix",
     "part_of",
+    "producer_parts",
+    "state_digest",
 ]
-__all__ += ["producer_parts", "state_digest"]
+
 
 SEGMENTS_PREFIX: Final = "segments/"
 """Parts that say where records are; how they are sealed differs between processes, so the state's digest skips them."""

@@ -24,17 +24,21 @@ __all__ = [
     "LogEntry",
     "StoreDocument",
     "check_format",
+    "decode_entry",
     "decode_intent",
+    "decode_list",
+    "decode_store",
+    "encode_entry",
     "encode_intent",
+    "encode_list",
+    "encode_store",
     "is_sealed",
     "list_id",
     "may_travel",
     "open_document",
+    "seal_document",
 ]
 
-
-__all__ += ["seal_document"]
-__all__ += ["decode_entry", "decode_list", "decode_store", "encode_entry", "encode_list", "encode_store"]
 
 FORMAT_VERSION: Final = 1
 NO_CHECKSUM: Final = "00000000"

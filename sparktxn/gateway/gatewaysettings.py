@@ -12,7 +12,6 @@ __all__ = [
     "CONSUMER_HEARTBEAT_MS",
     "CONSUMER_SESSION_MS",
     "REQUEST_BYTES_MAX",
-    "TRANSACTION_TIMEOUT_MS_MAX",
     "GatewayLimits",
     "GatewaySettings",
 ]
@@ -23,8 +22,6 @@ CONSUMER_SESSION_MS: Final = 45_000
 """How long a member of Kafka's newer protocol may be silent; others say it themselves."""
 CONSUMER_HEARTBEAT_MS: Final = 5_000
 """How often such a member shows that it lives."""
-TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
-"""The longest time-out that a transaction may have."""
 
 
 class GatewayLimits(Struct, frozen=True, kw_only=True):

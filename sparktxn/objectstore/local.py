@@ -24,7 +24,6 @@ from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.contract import (
     NEEDS_A_HAND,
-    NotSent,
     ObjectInfo,
     PutOutcome,
     check_time,
@@ -293,7 +292,8 @@ class LocalStore:
         found: dict[str, int] = {}
         for folder, _, files in os.walk(self._base):
             hidden = [file for file in files if file[0] == "." and _TEMPORARY.fullmatch(file)]
-            for path in [os.path.join(folder, file) for file in hidden]:
+            for file in hidden:
+                path = os.path.join(folder, file)
                 if (modified_ms := _modified_ms(path)) < math.inf:  # else its writer has linked or removed it meanwhile
                     found[path[len(self._base) :]] = int(modified_ms)
         return found
@@ -400,10 +400,8 @@ class LocalStore:
         before = self.writes.failure
         try:
             yield
-        except NotSent:
-            raise
         except StoreUnavailable as error:
-            self.writes.failed(str(error), size_bytes, is_refused=not error.transient)
+            self.writes.raised(error, size_bytes)
             raise
         if self.writes.failure is before:
             self.writes.succeeded(size_bytes)

@@ -30,7 +30,6 @@ from sparktxn.metrics.process import PROCESS
 from sparktxn.objectstore.azure import AZURE
 from sparktxn.objectstore.cloud import Cloud, CloudRequests, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import (
-    NotSent,
     ObjectInfo,
     PutAnswer,
     PutOutcome,
@@ -299,11 +298,9 @@ class RemoteStore:
         PROCESS.put.note(len(data))
         try:
             self._ask("write", [key], lambda key: requests.write(key, data))
-        except NotSent:
-            raise
         except StoreUnavailable as error:
             # Of hints that are written too often, and of a group's signs of life, the next one is as good.
-            self.writes.failed(str(error), len(data), is_refused=not error.transient)
+            self.writes.raised(error, len(data))
             raise
         self.writes.succeeded(len(data))
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from sparktxn.errors import StoreUnavailable
 from sparktxn.metrics.process import PROCESS
+from sparktxn.objectstore.contract import NotSent
 from sparktxn.process.clock import Clock
 from sparktxn.process.events import log_event
 
@@ -60,6 +62,11 @@ class Writes:
         with self._lock:
             self._not_logged += 1
         self.say(reason)
+
+    def raised(self, error: StoreUnavailable, size_bytes: int) -> None:
+        """Note why a write has failed, as `failed` does; one that was not sent says nothing of the store."""
+        if not isinstance(error, NotSent):
+            self.failed(str(error), size_bytes, is_refused=not error.transient)
 
     def say(self, reason: str) -> None:
         """Log why writes fail, or will, once a minute."""

@@ -136,7 +136,7 @@ _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 _Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
-_Wsgi = Callable[..., Iterable[bytes]]
+Application = Callable[..., Iterable[bytes]]
 
 
 class AnsweredHosts:
@@ -193,7 +193,7 @@ class AnsweredHosts:
 
         return checked
 
-    def wsgi(self, app: _Wsgi) -> _Wsgi:
+    def wsgi(self, app: Application) -> Application:
         """Return an application that lets the requests through to `app` that are answered."""
 
         def checked(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -240,7 +240,6 @@ def _refusal(host: str | None) -> bytes:
 
 # A small server of HTTP for pages that machines ask for, by the standard library: a thread for each request.
 
-Application = Callable[..., Iterable[bytes]]
 
 _IDLE_S: Final = 10.0
 """So long may a client take to send its request, or to take the answer."""

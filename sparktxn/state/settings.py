@@ -23,13 +23,13 @@ __all__ = [
     "changed",
     "changes_times",
     "check_values",
+    "half_rejection",
     "has_times_of_entries",
     "is_fixed",
     "times_changed",
+    "unpublishable",
 ]
 
-
-__all__ += ["half_rejection", "unpublishable"]
 
 REJECTS_HALF_MESSAGES: Final = "reject.transaction.message"
 

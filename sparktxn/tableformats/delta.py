@@ -50,8 +50,11 @@ __all__ = [
     "checkpoint_name",
     "commit",
     "commit_name",
+    "earlier_commit",
     "earlier_statistics_text",
     "has_local_times",
+    "hinted_version",
+    "last_checkpoint",
     "schema_string",
     "statistics_text",
 ]
@@ -337,8 +340,6 @@ def _cut_above(text: str) -> str:
         end += 1
     return text[:end] + _LAST_CHARACTER
 
-
-__all__ += ["earlier_commit", "hinted_version", "last_checkpoint"]
 
 _LOG: Final = "_delta_log/"
 

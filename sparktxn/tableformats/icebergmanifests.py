@@ -41,6 +41,7 @@ __all__ = [
     "encode_list",
     "has_statistics",
     "is_live",
+    "manifests",
     "metrics",
 ]
 
@@ -352,8 +353,6 @@ def _decoded(value: bytes) -> str | None:
     except UnicodeDecodeError:  # of foreign bytes
         return None
 
-
-__all__ += ["manifests"]
 
 FULL_FILES: Final = 512
 """A manifest of so many files is not merged. One that is written has less than twice as many."""

@@ -22,10 +22,11 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.topic import LIST_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.gatewaysettings import REQUEST_BYTES_MAX, TRANSACTION_TIMEOUT_MS_MAX
+from sparktxn.gateway.gatewaysettings import REQUEST_BYTES_MAX
 from sparktxn.gateway.handlers.outcomes import DONE, Outcome, given_twice, of_error, of_future, refused
 from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn.gateway.wire.wiremessages import Answer, Request
+from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.values.structs import TopicState
 
 __all__ = [

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
 from sparktxn.format.commands import AddPartitionsToTxn, Command, ExpireProducers, InitProducerId, OffsetToCommit
 from sparktxn.gateway.appending import TransactionOfBatch
-from sparktxn.gateway.gatewaysettings import TRANSACTION_TIMEOUT_MS_MAX, GatewayLimits
+from sparktxn.gateway.gatewaysettings import GatewayLimits
 from sparktxn.gateway.storecalls import StoreCalls
 from sparktxn.gateway.wire.recordbatches import ProducedBatch
 from sparktxn.kafka.message import ConsumerGroupMetadata
@@ -35,6 +35,7 @@ from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads
 from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.transaction import TransactionIdentity
+from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.transactions.producerfencing import SEQUENCE_MAX, is_identity_before, next_sequence
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition

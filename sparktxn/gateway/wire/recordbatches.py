@@ -37,6 +37,8 @@ __all__ = [
     "decoded_bytes",
     "decompressed",
     "encode_batches",
+    "payload_limits",
+    "transaction_of",
 ]
 
 
@@ -151,8 +153,6 @@ def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
         raise PayloadTooLarge(f"a batch has more than {bytes_max} bytes")
     return bytes(pa.Codec("snappy").decompress(pa.py_buffer(block), size_bytes, asbytes=True))
 
-
-__all__ += ["payload_limits", "transaction_of"]
 
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one batch may have at most once it is decompressed."""

@@ -33,10 +33,9 @@ __all__ = [
     "open_head",
     "read_head",
     "read_part",
+    "read_parts",
 ]
 
-
-__all__ += ["read_parts"]
 
 _Decode = Callable[[bytes, str, int], CheckpointHead]
 

@@ -50,6 +50,10 @@ __all__ = [
     "joined",
     "joined_rows",
     "not_rewritten",
+    "rewritten_segments_of",
+    "segments_of",
+    "sizes_of",
+    "small_files",
 ]
 
 
@@ -168,8 +172,6 @@ def _file_part(
         committed_entry_min=committed_entry_min,
     )
 
-
-__all__ += ["rewritten_segments_of", "segments_of", "sizes_of", "small_files"]
 
 _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_BYTES: Final = 700
