@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Cost", "cost_of", "least"]
+__all__ = ["Cost", "added", "cost_of", "least"]
 
 _ROOT: Final = Path(__file__).parent.parent
 _OWN: Final = tuple(
@@ -67,6 +67,12 @@ def cost_of(work: Callable[[], object]) -> Cost:
     finally:
         sys.setprofile(before)
     return Cost(found.total(), len({place.partition(":")[0] for place in found}), deepest, found)
+
+
+def added(one: Cost, other: Cost) -> Cost:
+    """Return what two calls cost together that one use makes, each in a process of its own."""
+    found = one.by_function + other.by_function
+    return Cost(found.total(), len({place.partition(":")[0] for place in found}), max(one.depth, other.depth), found)
 
 
 def least(measured: Callable[[], Cost], times: int = 20) -> Cost:

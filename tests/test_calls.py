@@ -5,6 +5,7 @@ A figure that a change lowers is lowered here too; one that it raises needs a re
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.source import DefaultSource
 from pyspark_txnlog.writing.batch_writer import stage_rows
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Consumer, Producer, Store, TopicPartition
@@ -26,11 +28,12 @@ from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.format.commands import JoinGroup
 from sparktxn.gateway.groups.ledgroups import LedGroups, Sent
 from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.maintenance import publish_tables
 from sparktxn.process.background import InlineBackground
 from sparktxn.process.clock import SystemClock
 from sparktxn.store import registry
 from sparktxn.store.memberexpiry import members_name
-from tests.calls import Cost, cost_of, least
+from tests.calls import Cost, added, cost_of, least
 from tests.spark.readers import VALUE, batch_reader
 
 Result = TypeVar("Result")
@@ -141,6 +144,20 @@ def test_a_commit_of_one_record(calls: Calls) -> None:
     at_most(least(committed), calls=276, modules=44, depth=17)
 
 
+def test_the_first_record_of_a_transaction_and_the_next_one(calls: Calls) -> None:
+    producer = calls.producer()
+
+    def produced() -> Cost:
+        producer.produce("t", "v", partition=0)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        return cost_of(lambda: producer.produce("t", "v", partition=0))
+
+    producer.begin_transaction()
+    at_most(least(produced), calls=20, modules=6)
+    at_most(least(lambda: cost_of(lambda: producer.produce("t", "v", partition=0))), calls=3, modules=3)
+
+
 def first_poll(calls: Calls) -> Cost:
     """Return what the first poll costs a consumer that is alone in a new group."""
     producer = calls.producer()
@@ -212,15 +229,35 @@ def test_what_is_read_of_a_group_is_of_one_state(calls: Calls, read: str) -> Non
     assert cost.by_function[LOCKED] == 2, "one that is asked for under a second lock may be of a newer entry"
 
 
-def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:
+def inline_segments(calls: Calls, count: int) -> None:
+    """Commit transactions whose segments lie in their entries, a few records each."""
     producer = calls.producer()
-    for number in range(15):
+    for number in range(count):
         transaction(producer, *[f"{number} {place}" for place in range(4 if number % 3 else 2)])
         producer.commit_transaction()
+
+
+@pytest.mark.parametrize(("segments", "most"), [(15, 644), (21, 824)])
+def test_a_read_of_inline_segments_by_spark(calls: Calls, segments: int, most: int) -> None:
+    inline_segments(calls, segments)
     reader = batch_reader(calls.store)
     (part,) = reader.partitions()
     # two of them in place of a function of pyarrow that imports pandas
-    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=644)
+    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=most)
+
+
+def test_the_schema_and_the_reader_of_spark(calls: Calls) -> None:
+    inline_segments(calls, 1)
+
+    def made() -> Cost:
+        source = DefaultSource({"path": calls.uri, "subscribe": "t"})
+        first = cost_of(lambda: schemas.append(source.schema()))
+        carried = pickle.loads(pickle.dumps(source))
+        second = cost_of(lambda: carried.reader(schemas[-1]))
+        return added(first, second)
+
+    schemas: list[Any] = []
+    at_most(least(made), calls=363, modules=33)
 
 
 def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
@@ -237,5 +274,20 @@ def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
         return cost_of(lambda: writer.commit(messages, number))
 
     cost = least(committed)
-    at_most(cost, calls=392)
+    at_most(cost, calls=392, modules=49)
     assert cost.by_function[LOCKED] == 2 * 2, "the state is asked for under one lock, and the list is written under one"
+
+
+@pytest.mark.parametrize(("formats", "most", "modules"), [("delta", 1462, 66), ("iceberg", 1658, 67)])
+def test_a_publication_of_one_new_record(calls: Calls, formats: str, most: int, modules: int) -> None:
+    calls.store.create_topic("table", settings={"table.formats": formats})
+    producer = calls.producer()
+
+    def published() -> Cost:
+        producer.begin_transaction()
+        producer.produce("table", b"v", partition=0)
+        producer.commit_transaction()
+        return cost_of(lambda: publish_tables(calls.store))
+
+    published()
+    at_most(least(published), calls=most, modules=modules)
