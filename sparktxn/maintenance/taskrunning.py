@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.process.clock import is_time_up
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
 from sparktxn.values.quantities import counted
 
-__all__ = ["TASKS_PER_RUN", "RunTasks", "all_results", "in_other_processes", "waves"]
+__all__ = ["TASKS_PER_RUN", "RunTasks", "all_results", "waves"]
 
 TASKS_PER_RUN: Final = 256
 """So many tasks are handed out at a time: what they have made is put into effect before the next ones begin."""
@@ -24,35 +22,6 @@ Task = TypeVar("Task")
 
 RunTasks = Callable[[Callable[[Task], Result], Sequence[Task]], Iterable[Result]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns, in the order of the tasks."""
-
-_place = attrgetter("topic_id", "partition", "base_offset")
-
-
-def in_other_processes(
-    run: RunTasks[Any, Result],
-    work: Callable[[Any], Result],
-    tasks: Iterable[Any],
-    kind: type[Result],
-) -> Iterator[list[Result | None]]:
-    """Let `run` do tasks, some at a time, and yield their results together.
-
-    Tasks that are not begun by the caller's deadline are not done: None is yielded for each.
-    What is done is kept if a later task fails: the caller puts these results into effect before it asks for the next.
-
-    Args:
-        run: what the caller of the job gave: it does `work` for each of some tasks, and returns the results.
-        work: does one task; it is picklable.
-        tasks: what is to be done, in the order of partitions and offsets.
-        kind: the type of a result, which says which topic id, partition and base offset it is for.
-
-    Raises:
-        TypeError, ConfigurationError: `run` has returned something else than one result for each task.
-    """
-    for some in waves(tasks, lambda task: len(task.read.segments)):
-        if is_time_up():
-            yield [None for _ in some]
-        else:
-            yield [*sorted(all_results(run(work, some), kind, len(some)), key=_place)]
 
 
 def waves(tasks: Iterable[Task], segments: Callable[[Task], int]) -> Iterator[list[Task]]:

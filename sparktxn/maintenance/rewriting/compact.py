@@ -1,17 +1,12 @@
 """Compaction by key (Kafka's ``cleanup.policy=compact``): leaves the newest committed record of each key.
 
-It has three steps, as a rewrite. A plan says which partitions are compacted, and up to which offset, as tasks. Any
-processes do the tasks: they upload files that nothing names. Then one entry for each partition puts them in the place
-of the old segments. In each view before that entry readers read the old ones. A vacuum deletes them once no view that
-is kept names them.
-
-It may die between any two steps. Files that no entry names are left, and a vacuum deletes them.
+A task is a whole partition, up to an offset. It takes effect in one entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,25 +14,16 @@ from msgspec import Struct
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted
 from sparktxn.errors import ConfigurationError, ErrorCode
-from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.log.views.readview import ReadView
 from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.maintenance.overtaken import on_a_view
 from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_newest, run_compact_task
 from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
-from sparktxn.maintenance.rewriting.rewritecommand import (
-    carried_out,
-    foreseen,
-    put_into_effect,
-    replacement,
-    until_nothing_is_lost,
-    until_time_is_up,
-)
-from sparktxn.maintenance.taskrunning import RunTasks, in_other_processes
-from sparktxn.process.clock import in_time, is_time_up
+from sparktxn.maintenance.rewriting.rewritecommand import ReplacingJob
+from sparktxn.maintenance.taskrunning import RunTasks
+from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
@@ -50,9 +36,6 @@ __all__ = [
     "plan_compact",
     "run_compact_task",
 ]
-
-_Run = RunTasks[CompactTask, CompactedFiles]
-"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 _SEGMENTS_PER_RUN: Final = 100_000
 
@@ -86,7 +69,7 @@ def compact(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
-    run: _Run | None = None,
+    run: RunTasks[CompactTask, CompactedFiles] | None = None,
     timeout_s: float | None = None,
 ) -> CompactReport:
     """Compact the topics whose ``cleanup.policy`` has ``compact``, as their settings say; see COMPACT_SETTINGS.
@@ -114,31 +97,7 @@ def compact(
     parsed = CompactSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
-    report = CompactReport(dry_run=dry_run)
-    if dry_run:
-        return foreseen(report, _planned(log, parsed), "partitions")
-
-    def once(report: CompactReport) -> CompactReport:
-        results = _done(log, _planned(log, parsed), run, store.options)
-        return carried_out(results, partial(_applied, log), report)
-
-    return until_nothing_is_lost(report, once)
-
-
-def _done(
-    log: Log, tasks: Sequence[CompactTask], run: _Run | None, options: Mapping[str, Any]
-) -> Iterator[CompactedFiles | None]:
-    """Do tasks, here or by `run`; None is yielded for one that is not begun.
-
-    Raises:
-        ViewExpired: a vacuum has passed the view of this plan.
-    """
-    if run is not None:
-        for some in in_other_processes(run, partial(run_compact_task, options=options), tasks, CompactedFiles):
-            yield from some
-        return
-    for task in tasks:
-        yield None if is_time_up() else copy_newest(log.objects, log.ids, log.clock, task)
+    return _Compacting(log, parsed).run(run_compact_task, run, store.options, dry_run=dry_run)
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -153,18 +112,7 @@ def plan_compact(
         StoreUnavailable, DamagedObject, OutcomeUnknown: the log, or the store's time, cannot be read.
     """
     log = arguments.instance("store", store, Store).log
-    parsed = CompactSettings.parse(arguments.mapping("settings", settings))
-    return _planned(log, parsed)
-
-
-def _planned(log: Log, settings: CompactSettings) -> list[CompactTask]:
-    def planned(view: ReadView) -> list[CompactTask]:
-        _check_topics(view, settings)
-        if not any(is_compacted(topic.settings) for topic in view.topics.values()):
-            return []
-        return list(plan_compaction(log.objects, view, settings, store_now_ms(log.objects, log.clock, log.ids)))
-
-    return on_a_view(log, settings.topics or None, planned)
+    return _Compacting(log, CompactSettings.parse(arguments.mapping("settings", settings))).planned()
 
 
 def _check_topics(view: ReadView, settings: CompactSettings) -> None:
@@ -191,29 +139,40 @@ def apply_compact(
         TypeError: an item is not a CompactedFiles.
         StoreUnavailable: the store did not take a manifest; partitions before it have taken effect.
     """
-    log = arguments.instance("store", store, Store).log
-    items = arguments.items("compacted", compacted, CompactedFiles)
-    return carried_out(until_time_is_up(items), partial(_applied, log), CompactReport(dry_run=False))
+    return _Compacting(arguments.instance("store", store, Store).log).apply("compacted", compacted)
 
 
-def _applied(log: Log, done: CompactedFiles, report: CompactReport) -> CompactReport:
-    """Replace the records of a partition, and return the report with what came of it."""
-    left = sum(segment.row_count for segment in done.segments)
-    records = {"removed_records": done.replaced_records - left, "left_records": left}
-    about = f"partition {done.partition} of topic {done.topic!r}"
-    return put_into_effect(log, lambda: _commands(log, done), [done], about, report, partitions=1, **records)
+class _Compacting(ReplacingJob[CompactTask, CompactedFiles, CompactReport]):
+    """A run of a compaction."""
 
+    made = CompactedFiles
+    report = CompactReport
+    counts = "partitions"
 
-def _commands(log: Log, done: CompactedFiles) -> list[Rewrite]:
-    """Write the manifests, and return the commands that name them: one list, which takes effect whole or not at all.
+    def __init__(self, log: Log, settings: CompactSettings | None = None) -> None:
+        self._settings = settings or CompactSettings()
+        super().__init__(log, self._settings.topics)
 
-    A tombstone must not be removed without the older records of its key. So all ranges are replaced together.
-    """
-    where = (done.topic_id, done.partition)
-    folder = names.partition_folder(done.topic, *where)
-    runs = [done.segments[at : at + _SEGMENTS_PER_RUN] for at in range(0, len(done.segments), _SEGMENTS_PER_RUN)]
-    starts = [done.base_offset, *(run[0].base_offset for run in runs[1:]), done.compaction.end_offset]
-    return [
-        replacement(log, folder, where, (start, end), run, done.planned_entry, done.compaction)
-        for run, start, end in zip(runs, starts, starts[1:], strict=False)
-    ]
+    def plan(self, view: ReadView) -> Iterable[CompactTask]:
+        _check_topics(view, self._settings)
+        if not any(is_compacted(topic.settings) for topic in view.topics.values()):
+            return []
+        log = self._log
+        return list(plan_compaction(log.objects, view, self._settings, store_now_ms(log.objects, log.clock, log.ids)))
+
+    def do(self, task: CompactTask) -> CompactedFiles:
+        return copy_newest(self._log.objects, self._log.ids, self._log.clock, task)
+
+    def counted(self, made: Sequence[CompactedFiles]) -> Mapping[str, int]:
+        left = sum(segment.row_count for each in made for segment in each.segments)
+        return {"removed_records": sum(each.replaced_records for each in made) - left, "left_records": left}
+
+    def commands(self, made: Sequence[CompactedFiles]) -> Sequence[Rewrite]:
+        # A tombstone must not be removed without the older records of its key: all runs are replaced together.
+        (done,) = made
+        runs = [done.segments[at : at + _SEGMENTS_PER_RUN] for at in range(0, len(done.segments), _SEGMENTS_PER_RUN)]
+        starts = [done.base_offset, *(run[0].base_offset for run in runs[1:]), done.compaction.end_offset]
+        return [
+            self._replacement(done, offsets, run, done.compaction)
+            for run, offsets in zip(runs, pairwise(starts), strict=True)
+        ]

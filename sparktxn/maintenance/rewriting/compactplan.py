@@ -11,14 +11,13 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted, topic_setting
 from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.maintenance.rewriting.rewriteplan import SegmentsTask
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task_of
+from sparktxn.scan.plan import aborted_between, segments_between, task_of
 from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
 
@@ -27,25 +26,14 @@ __all__ = ["CompactTask", "plan_compaction"]
 _NOT_COMPACTED = CompactedPrefix(1, 0)
 
 
-class CompactTask(Struct, frozen=True):
-    """A partition to compact by key, by any process that can reach the store's objects.
+class CompactTask(SegmentsTask, frozen=True):
+    """A partition to compact by key, from the log start to `compaction`'s end.
 
-    `read` names the segments with committed records from the log start to `compaction`'s end. The range that they are
-    replaced in begins at `base_offset`. It has `files` files with about `size_bytes` bytes now; `aborted_records` of
-    its records are left out. The new files are `compression`, and about `target_bytes` large. The keys may take about
-    `buffer_bytes` of memory.
+    The keys may take about `buffer_bytes` of memory.
     """
 
-    read: ReadTask
-    base_offset: int
     compaction: Compaction
-    planned_entry: int
-    compression: str
-    target_bytes: int
     buffer_bytes: int
-    files: int
-    size_bytes: int
-    aborted_records: int
 
 
 def plan_compaction(

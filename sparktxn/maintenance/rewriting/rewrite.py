@@ -1,41 +1,27 @@
 """The rewrite: merges small segments into large Parquet files, and leaves out aborted records.
 
-It has three steps. A plan says which segments to merge, as tasks. Any processes do the tasks: they upload files that
-nothing names. Then an entry for each range puts them in the place of the old segments. In each view before that entry
-readers read the old ones. A vacuum deletes them once no view that is kept names them.
-
-It may die between any two steps. Files that no entry names are left, and a vacuum deletes them.
+A task is a range of a partition. Ranges that follow each other without a gap take effect in one entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.topic import table_formats
-from sparktxn.errors import ViewExpired
-from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
-from sparktxn.maintenance.overtaken import on_a_view
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance.proposals import LostRace
-from sparktxn.maintenance.rewriting.rewritecommand import (
-    carried_out,
-    foreseen,
-    put_into_effect,
-    replacement,
-    until_nothing_is_lost,
-    until_time_is_up,
-)
+from sparktxn.maintenance.rewriting.rewritecommand import ReplacingJob
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.maintenance.taskrunning import RunTasks, in_other_processes
+from sparktxn.maintenance.taskrunning import RunTasks
 from sparktxn.process.background import Background
-from sparktxn.process.clock import in_time, is_time_up
+from sparktxn.process.clock import in_time
 from sparktxn.scan.tablefiles import keep_manifest
 from sparktxn.store import Store
 from sparktxn.values import arguments
@@ -50,14 +36,6 @@ __all__ = [
     "rewrite",
     "run_rewrite_task",
 ]
-
-_Run = RunTasks[RewriteTask, RewrittenFiles]
-"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
-
-_Results = Iterator[tuple[RewrittenFiles | None, bool]]
-"""What came of each task (None: it was not begun), and whether what is done takes effect before the next begins."""
-
-_Work = Callable[[Iterable[RewriteTask]], _Results]
 
 _FILES_PER_ENTRY: Final = 500
 _SEGMENTS_PER_ENTRY: Final = 100_000
@@ -89,7 +67,7 @@ def rewrite(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
-    run: _Run | None = None,
+    run: RunTasks[RewriteTask, RewrittenFiles] | None = None,
     on_bytes: Callable[[int], object] | None = None,
     timeout_s: float | None = None,
 ) -> RewriteReport:
@@ -119,23 +97,12 @@ def rewrite(
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
     arguments.function("on_bytes", on_bytes)
-    if dry_run:
-        none = RewriteReport(dry_run=True)
-        return on_a_view(
-            log, parsed.topics or None, lambda view: foreseen(none, plan_tasks(log.objects, view, parsed), "ranges")
-        )
     background = log.background.sibling("sparktxn-rewrite", 1)
-    here = partial(_one_by_one, log, background, on_bytes=on_bytes)
-    work = here if run is None else partial(_elsewhere, run, store.options)
     try:
-        return until_nothing_is_lost(RewriteReport(dry_run=False), lambda report: _round(log, parsed, report, work))
+        job = _Rewriting(log, parsed, background=background, on_bytes=on_bytes)
+        return job.run(run_rewrite_task, run, store.options, dry_run=dry_run)
     finally:
         background.close(0)
-
-
-def _round(log: Log, settings: RewriteSettings, report: RewriteReport, work: _Work) -> RewriteReport:
-    view = log.view(settings.topics or None)
-    return _carried_out(log, work(plan_tasks(log.objects, view, settings)), report)
 
 
 def do_tasks(
@@ -150,70 +117,7 @@ def do_tasks(
     again and again while records are copied, as `copy_records` does. What is done takes effect once it has so many
     segments as `segments_per_entry`, or more.
     """
-    results = _one_by_one(log, None, tasks, rest, segments_per_entry)
-    return _carried_out(log, results, RewriteReport(dry_run=False))
-
-
-def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteReport:
-    return carried_out(_joined(results), partial(_applied, log), report)
-
-
-def _joined(results: _Results) -> Iterator[list[RewrittenFiles] | None]:
-    """Yield the results that follow each other without a gap together: one entry names them all."""
-    waiting: list[RewrittenFiles] = []
-    try:
-        for done, ends_here in results:
-            if done is None:
-                yield None
-                continue
-            if waiting and not _may_join(waiting, done):
-                yield waiting
-                waiting = []
-            waiting.append(done)
-            if ends_here:
-                yield waiting
-                waiting = []
-    except ViewExpired:
-        if waiting:
-            yield waiting
-        raise
-    if waiting:
-        yield waiting
-
-
-def _one_by_one(
-    log: Log,
-    background: Background | None,
-    tasks: Iterable[RewriteTask],
-    rest: Callable[[], None] | None = None,
-    segments_per_entry: int = _SEGMENTS_PER_ENTRY,
-    on_bytes: Callable[[int], object] | None = None,
-) -> _Results:
-    """Do tasks here, in their order; `background` encodes while records are read.
-
-    Raises:
-        ViewExpired: a vacuum has passed the view of this plan.
-    """
-    segments = done_bytes = 0
-    for task in tasks:
-        done = None if is_time_up() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
-        segments += 0 if done is None else len(done.segments)
-        done_bytes += task.size_bytes
-        if on_bytes is not None:
-            on_bytes(done_bytes)
-        yield done, done is not None and segments >= segments_per_entry
-        segments %= segments_per_entry
-
-
-def _elsewhere(run: _Run, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:
-    """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
-    for some in in_other_processes(run, partial(run_rewrite_task, options=options), tasks, RewrittenFiles):
-        for number, done in enumerate(some, 1):
-            yield done, number == len(some)
-
-
-def _place(files: RewrittenFiles) -> tuple[int, int, int]:
-    return files.topic_id, files.partition, files.base_offset
+    return _Rewriting(log, rest=rest, segments_per_entry=segments_per_entry).do_here(tasks)
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -228,12 +132,7 @@ def plan_rewrite(
         StoreUnavailable, DamagedObject, OutcomeUnknown: the log cannot be read.
     """
     log = arguments.instance("store", store, Store).log
-    parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
-    return _planned(log, parsed)
-
-
-def _planned(log: Log, settings: RewriteSettings) -> list[RewriteTask]:
-    return on_a_view(log, settings.topics or None, lambda view: list(plan_tasks(log.objects, view, settings)))
+    return _Rewriting(log, RewriteSettings.parse(arguments.mapping("settings", settings))).planned()
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -249,36 +148,58 @@ def apply_rewrite(
         TypeError: an item is not a RewrittenFiles.
         StoreUnavailable: the store did not take a manifest; ranges before it have taken effect.
     """
-    log = arguments.instance("store", store, Store).log
-    items = arguments.items("rewritten", rewritten, RewrittenFiles)
-    results = ((item, False) for item in sorted(items, key=_place))
-    return carried_out(until_time_is_up(_joined(results)), partial(_applied, log), RewriteReport(dry_run=False))
+    return _Rewriting(arguments.instance("store", store, Store).log).apply("rewritten", rewritten)
 
 
-def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:
-    """Return whether one entry may name `waiting` and what follows."""
-    last = waiting[-1]
-    follows = (last.topic_id, last.partition, last.end_offset) == _place(item)
-    segments = sum(len(each.segments) for each in (*waiting, item))
-    files = sum(len(each.files()) for each in waiting)
-    same_plan = last.planned_entry == item.planned_entry
-    return follows and same_plan and segments <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
+class _Rewriting(ReplacingJob[RewriteTask, RewrittenFiles, RewriteReport]):
+    """A run of a rewrite. `background` encodes while records are read; see `rewrite` and `do_tasks` for the others."""
 
+    made = RewrittenFiles
+    report = RewriteReport
+    counts = "ranges"
 
-def _applied(log: Log, files: Sequence[RewrittenFiles], report: RewriteReport) -> RewriteReport:
-    """Replace the range of `files`, and return the report with what came of it."""
-    first = files[0]
-    about = f"partition {first.partition} of topic {first.topic!r} from offset {first.base_offset}"
-    return put_into_effect(log, lambda: [_command(log, files)], files, about, report, ranges=1)
+    def __init__(
+        self,
+        log: Log,
+        settings: RewriteSettings | None = None,
+        *,
+        background: Background | None = None,
+        rest: Callable[[], None] | None = None,
+        on_bytes: Callable[[int], object] | None = None,
+        segments_per_entry: int = _SEGMENTS_PER_ENTRY,
+    ) -> None:
+        self._settings = settings or RewriteSettings()
+        super().__init__(log, self._settings.topics)
+        self._background = background
+        self._rest = rest
+        self._on_bytes = on_bytes
+        self._done_bytes = 0
+        self.segments_per_entry = segments_per_entry
 
+    def plan(self, view: ReadView) -> Iterable[RewriteTask]:
+        return plan_tasks(self._log.objects, view, self._settings)
 
-def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
-    first, segments = files[0], [segment for each in files for segment in each.segments]
-    where, offsets = (first.topic_id, first.partition), (first.base_offset, files[-1].end_offset)
-    folder = names.partition_folder(first.topic, *where)
-    command = replacement(log, folder, where, offsets, segments, first.planned_entry)
-    topic = log.topic(first.topic)
-    if topic is not None and table_formats(topic.settings):
-        # The next version of the table asks for them.
-        keep_manifest(log.objects, folder, command.run, segments)
-    return command
+    def do(self, task: RewriteTask) -> RewrittenFiles:
+        log = self._log
+        made = copy_records(log.objects, log.ids, log.clock, task, self._background, self._rest)
+        self._done_bytes += task.size_bytes
+        if self._on_bytes is not None:
+            self._on_bytes(self._done_bytes)
+        return made
+
+    def may_join(self, made: Sequence[RewrittenFiles], following: RewrittenFiles) -> bool:
+        last = made[-1]
+        ends = (last.topic_id, last.partition, last.end_offset, last.planned_entry)
+        follows = ends == (following.topic_id, following.partition, following.base_offset, following.planned_entry)
+        segments = sum(len(each.segments) for each in (*made, following))
+        files = sum(len(each.files()) for each in made)
+        return follows and segments <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
+
+    def commands(self, made: Sequence[RewrittenFiles]) -> Sequence[Rewrite]:
+        first, segments = made[0], [segment for each in made for segment in each.segments]
+        command = self._replacement(first, (first.base_offset, made[-1].end_offset), segments)
+        topic = self._log.topic(first.topic)
+        if topic is not None and table_formats(topic.settings):
+            # The next version of the table asks for them.
+            keep_manifest(self._log.objects, self._folder(first), command.run, segments)
+        return [command]

@@ -11,8 +11,7 @@ from msgspec import Struct
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.segment import checksum
-from sparktxn.maintenance.rewriting.compactplan import CompactTask
-from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
+from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, SegmentsTask
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.background import Background
@@ -138,7 +137,7 @@ class FileCopy:
         objects: ObjectStore,
         ids: Ids,
         clock: Clock,
-        task: RewriteTask | CompactTask,
+        task: SegmentsTask,
         decoded_bytes_max: int = _DECODED_BYTES_MAX,
         background: Background | None = None,
     ) -> None:

@@ -23,7 +23,7 @@ from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["IsWanted", "RewriteTask", "plan_tasks"]
+__all__ = ["IsWanted", "RewriteTask", "SegmentsTask", "plan_tasks"]
 
 
 IsWanted = Callable[[TopicPartitionKey, SegmentRef], bool]
@@ -37,23 +37,28 @@ _SEGMENTS_AT_ONCE: Final = 50_000
 """About so many segments of a partition are in memory at a time, but for those of tasks."""
 
 
-class RewriteTask(Struct, frozen=True):
+class SegmentsTask(Struct, frozen=True):
     """Consecutive segments of a partition to write anew, by any process that can reach the store's objects.
 
-    `read` names the segments whose records are kept. The range from `base_offset` to `end_offset` has `files` files
-    with about `size_bytes` bytes; `aborted_records` of its records are left out, and those below the start of `read`.
-    The new files are `compression`, and about `target_bytes` large.
+    `read` names the segments whose records are copied. The range that they are replaced in begins at `base_offset`. It
+    has `files` files with about `size_bytes` bytes now; `aborted_records` of its records are left out, and those below
+    the start of `read`. The new files are `compression`, and about `target_bytes` large.
     """
 
     read: ReadTask
     base_offset: int
-    end_offset: int
     planned_entry: int
     compression: str
     target_bytes: int
     files: int
     size_bytes: int
     aborted_records: int
+
+
+class RewriteTask(SegmentsTask, frozen=True):
+    """A task of a rewrite: the range ends before `end_offset`."""
+
+    end_offset: int
 
 
 def plan_tasks(
