@@ -13,9 +13,9 @@ from sparktxn.console.history.entryfacts import Chronicle
 from sparktxn.console.history.past import Past
 from sparktxn.console.oneatatime import FewAtATime
 from sparktxn.console.requestparameters import NotFound
-from sparktxn.console.transactionalids import TransactionalIds
 from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store
+from sparktxn.values.structs import TransactionState
 
 __all__ = ["Page", "Source"]
 
@@ -51,7 +51,6 @@ class Source:
         self.chronicle = Chronicle(store.log.objects)
         self.sizes = FileSizes(store.log)
         self.past = Past(store.log, self.chronicle)
-        self.ids = TransactionalIds(store.log, self.chronicle)
 
     @cached_property
     def uri(self) -> str:
@@ -61,6 +60,11 @@ class Source:
     def now_ms(self) -> int:
         """Return the time by this process's clock."""
         return self.log.clock.wall_ms()
+
+    def transactions(self) -> list[TransactionState]:
+        """Return the transactions of all transactional ids at the newest entry, in any order."""
+        with self.log.known() as known:
+            return known.transactions()
 
     def view(self) -> ReadView:
         """Return all topics at the newest entry. Nothing is proposed for transactions that are past their time-outs."""

@@ -12,6 +12,7 @@ from sparktxn import IllegalStateException, KafkaException, Producer
 from sparktxn.admin import AdminClient
 from sparktxn.console.history.entryfacts import Chronicle, EntryFacts
 from sparktxn.console.history.timeline import lanes_of
+from sparktxn.console.pages.transactions import open_rows
 from sparktxn.console.shownstore import Source
 from sparktxn.store import read_task
 from tests.console.asking import Console
@@ -84,27 +85,16 @@ def test_the_timeline_is_what_the_history_says(steps: list[tuple[str, str]]) -> 
         rows, last = history(world), world.entry()
         chronicle = Chronicle(world.store.log.objects)
         assert drawn(list(chronicle.up_to(last))) == expected(rows)
-        # The state agrees, whichever way the ids became known.
+        # The state agrees.
         ongoing = sorted(key[0] for key, (outcome, _) in expected(rows).items() if outcome in ("open", "prepared"))
-        assert Source(world.store).ids.open() == ongoing
+        source = Source(world.store)
+        opened = open_rows(source, source.transactions())
+        assert sorted(row["transactional_id"] for row in opened) == ongoing
         assert len({row["transactional_id"] for row in rows}) == len(
             Console(world.store).data("/transactions/ids")["ids"]
         )
     finally:
         world.close()
-
-
-def test_ids_that_are_followed_are_those_that_are_read_at_once() -> None:
-    world = World({"t": 1})
-    followed = Source(world.store)
-    assert followed.ids.open() == []
-    for steps in ([("a", "flush")], [("b", "commit"), ("a", "commit")], [("c", "flush"), ("b", "fence")]):
-        act(world, steps)
-        fresh = Source(world.store)
-        assert followed.ids.open() == fresh.ids.open()
-        assert followed.ids.page("", "", 10) == fresh.ids.page("", "", 10)
-        assert [followed.ids.owner(number) for number in range(4)] == [fresh.ids.owner(number) for number in range(4)]
-    world.close()
 
 
 def test_a_window_of_older_entries_is_replayed(busy: World) -> None:

@@ -32,7 +32,8 @@ def overview(source: Source, asked: RequestParameters) -> Page:
     total = Figures()
     for figures in by_topic.values():
         total = total.plus(figures)
-    opened = open_rows(source, view.entry)
+    transactions = source.transactions()
+    opened = open_rows(source, transactions)
     known_offsets = known_groups(source)
     counted = dict(islice(known_offsets.items(), _countable(known_offsets)))
     groups = group_rows(source, view, counted)
@@ -48,7 +49,7 @@ def overview(source: Source, asked: RequestParameters) -> Page:
         "offsets": total.offsets,
         "segments": total.segments,
         "size_bytes": total.size_bytes,
-        "transactional_ids": len(source.ids),
+        "transactional_ids": len(transactions),
         "history": history_rows(known, chosen),
         "plots": [
             plot("Records per second", "records/s", buckets, buckets.records, colours),

@@ -184,9 +184,10 @@ class _Making(NamedTuple):
 
 def _with_ids(source: Source, rows: list[Row]) -> list[Row]:
     """Return rows with the transactional ids of their producers."""
-    for row in rows:
-        row["transactional_id"] = None if row["producer_id"] is None else source.ids.owner(row["producer_id"])
-    return rows
+    producers = {row["producer_id"] for row in rows} - {None}
+    found = (record for record in (source.transactions() if producers else ()) if record.producer_id in producers)
+    owners = {record.producer_id: record.transactional_id for record in found}
+    return [row | {"transactional_id": owners.get(row["producer_id"])} for row in rows]
 
 
 def record(source: Source, asked: RequestParameters, name: str, partition: int, offset: int) -> Page:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
+from operator import attrgetter
 from typing import Any, Final
 
 from sparktxn.admin.transactions import describe_transaction
@@ -18,7 +20,7 @@ from sparktxn.log.follow.tail import commands_of
 from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.log.write.timeouts import overdue
-from sparktxn.values.structs import TransactionState
+from sparktxn.values.structs import TransactionState, TransactionStatus
 
 __all__ = ["open_rows", "transaction", "transactional_ids", "transactions"]
 
@@ -50,7 +52,8 @@ def transactions(source: Source, asked: RequestParameters) -> Page:
     start_ms = facts[0].timestamp_ms if facts else 0
     # To the last entry, and not to now: a transaction that was left open would leave no place for the others.
     end_ms = facts[-1].timestamp_ms if facts else 0
-    opened = open_rows(source, newest)
+    known = source.transactions()
+    opened = open_rows(source, known)
     bars = sorted((bar for lane in found for bar in lane.bars), key=lambda bar: -(bar.ended_entry or newest + 1))
     given = {"id": wanted, "to": asked.number("to"), "count": asked.number("count")}
     open_sort = asked_sort(asked, _SORTED_OPEN, "-age_ms", "/transactions", given, "open")
@@ -70,7 +73,7 @@ def transactions(source: Source, asked: RequestParameters) -> Page:
         "sort": sort,
         "transactions": (sort.of(rows) if asked.has("sort") else rows)[:_BARS],
         "transactions_left_out": max(0, len(rows) - _BARS),
-        "transactional_ids": len(source.ids),
+        "transactional_ids": len(known),
         "earlier": facts[0].entry - 1 if facts and facts[0].entry > 1 else None,
         "later": min(newest, last + count) if last < newest else None,
     }
@@ -109,56 +112,57 @@ def _bar_row(bar: Bar) -> dict[str, Any]:
     }
 
 
-def open_rows(source: Source, newest: int) -> list[dict[str, Any]]:
+def open_rows(source: Source, known: Sequence[TransactionState]) -> list[dict[str, Any]]:
     """Return the open transactions, the oldest first."""
     now_ms = source.now_ms()
-    rows = []
-    for name in source.ids.open():
-        record = source.log.transaction(name)
-        if record is None:
-            continue
-        rows.append(
-            {
-                "transactional_id": name,
-                "producer_id": record.producer_id,
-                "producer_epoch": record.producer_epoch,
-                "transaction": record.transaction,
-                "began_entry": record.start_entry,
-                "began_timestamp_ms": record.start_timestamp_ms,
-                "age_ms": max(0, now_ms - record.start_timestamp_ms),
-                "timeout_ms": None if record.prepared is not None else record.timeout_ms,
-                "overdue": bool(overdue([record], lambda one: (now_ms - one.start_timestamp_ms, 0))),
-                "prepared": record.prepared is not None,
-                "partitions": len(record.partitions),
-                "groups": sorted({group_id for group_id, _, _ in record.offsets}),
-                "outcome": "prepared" if record.prepared is not None else "open",
-            }
-        )
-    return sorted(rows, key=lambda row: row["began_timestamp_ms"])
+    ongoing = TransactionStatus.ONGOING
+    rows = [
+        {
+            "transactional_id": record.transactional_id,
+            "producer_id": record.producer_id,
+            "producer_epoch": record.producer_epoch,
+            "transaction": record.transaction,
+            "began_entry": record.start_entry,
+            "began_timestamp_ms": record.start_timestamp_ms,
+            "age_ms": max(0, now_ms - record.start_timestamp_ms),
+            "timeout_ms": None if record.prepared is not None else record.timeout_ms,
+            "overdue": bool(overdue([record], lambda one: (now_ms - one.start_timestamp_ms, 0))),
+            "prepared": record.prepared is not None,
+            "partitions": len(record.partitions),
+            "groups": sorted({group_id for group_id, _, _ in record.offsets}),
+            "outcome": "prepared" if record.prepared is not None else "open",
+        }
+        for record in known
+        if record.status is ongoing
+    ]
+    return sorted(rows, key=lambda row: (row["began_timestamp_ms"], row["transactional_id"]))
 
 
 def transactional_ids(source: Source, asked: RequestParameters) -> Page:
     """Return a page of all transactional ids in their order, those that begin with `prefix`."""
     prefix = asked.text("prefix")
-    page = source.ids.page(asked.text("start"), prefix, _IDS)
-    rows = []
-    for name in page.ids:
-        record = source.log.transaction(name)
-        if record is not None:
-            rows.append(
-                {
-                    "transactional_id": name,
-                    "state": "PREPARED" if record.prepared is not None else record.status.name,
-                    "producer_id": record.producer_id,
-                    "producer_epoch": record.producer_epoch,
-                    "transaction": record.transaction,
-                    "began_entry": record.start_entry if record.start_entry >= 0 else None,
-                    "began_timestamp_ms": record.start_timestamp_ms,
-                    "updated_timestamp_ms": record.last_update_timestamp_ms,
-                    "timeout_ms": None if record.prepared is not None else record.timeout_ms,
-                }
-            )
-    content = {"prefix": prefix, "total": len(source.ids), "ids": rows, "next": page.next_id}
+    records, first = source.transactions(), max(asked.text("start"), prefix)
+    found = nsmallest(
+        _IDS + 1,
+        (one for one in records if one.transactional_id >= first and one.transactional_id.startswith(prefix)),
+        key=attrgetter("transactional_id"),
+    )
+    rows = [
+        {
+            "transactional_id": record.transactional_id,
+            "state": "PREPARED" if record.prepared is not None else record.status.name,
+            "producer_id": record.producer_id,
+            "producer_epoch": record.producer_epoch,
+            "transaction": record.transaction,
+            "began_entry": record.start_entry if record.start_entry >= 0 else None,
+            "began_timestamp_ms": record.start_timestamp_ms,
+            "updated_timestamp_ms": record.last_update_timestamp_ms,
+            "timeout_ms": None if record.prepared is not None else record.timeout_ms,
+        }
+        for record in found[:_IDS]
+    ]
+    following = found[_IDS].transactional_id if len(found) > _IDS else None
+    content = {"prefix": prefix, "total": len(records), "ids": rows, "next": following}
     return Page("transactional_ids.html", "Transactional ids", content)
 
 
@@ -182,6 +186,7 @@ def transaction(source: Source, asked: RequestParameters) -> Page:
             f"transactional id {transactional_id!r} is not known: it never was, or it was idle and is forgotten"
         )
     found = _Steps(transactional_id, producer_id, number)
+    is_open = record is not None and is_last and record.status is TransactionStatus.ONGOING
     if first is not None:
         first = max(first, first_entry(source.log.objects))
         last = min(newest, (bar.ended_entry if bar is not None and bar.ended_entry else first + _ENTRIES_MAX))
@@ -191,7 +196,7 @@ def transaction(source: Source, asked: RequestParameters) -> Page:
         "producer_id": producer_id,
         "transaction": number,
         "is_last": is_last,
-        "outcome": found.outcome(bar, is_open=is_last and transactional_id in source.ids.open()),
+        "outcome": found.outcome(bar, is_open=is_open),
         "reason": found.reason or (bar.reason if bar is not None else "") or None,
         "began_timestamp_ms": found.first_ms if found.first_ms is not None else (bar.began_ms if bar else None),
         "ended_timestamp_ms": found.ended_ms,
