@@ -9,7 +9,8 @@ import pytest
 
 from sparktxn import Producer, Store
 from sparktxn.format import names
-from sparktxn.maintenance import maintain, vacuum
+from sparktxn.format.commands import InitProducerId
+from sparktxn.maintenance import VacuumReport, maintain, vacuum
 from tests.calls import cost_of
 from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, World
 
@@ -173,22 +174,89 @@ def test_a_vacuum_that_is_left_out_would_have_deleted_nothing(seed: int) -> None
     assert left_out >= 2
 
 
+class Maintainer:
+    """A process that maintains a store now and then, whose views are kept for three days."""
+
+    def __init__(self, world: World, settings: dict[str, int] | None = None) -> None:
+        self.world = world
+        self.process = world.process()
+        self.settings = {
+            "vacuum.retention.ms": 3 * DAY_S * 1_000,
+            "rewrite.min.segments": 1_000_000,
+            **(settings or {}),
+        }
+
+    def vacuumed_after(self, seconds: float) -> VacuumReport | None:
+        """What a vacuum has done then; None if none has run."""
+        self.world.clock.sleep(seconds)
+        begun = len(self.process.objects.operations)
+        report = maintain(self.process.store, self.settings)
+        assert report.failed == ()
+        has_run = any(each.name == names.INTENTS for each in self.process.objects.operations[begun:])
+        return report.vacuum if has_run else None
+
+    def rest(self) -> None:
+        """Maintain until neither a view, nor a checkpoint that moves the floor, is still to come of age."""
+        for _ in range(4):
+            self.vacuumed_after(4 * DAY_S)
+        assert self.vacuumed_after(4 * DAY_S) is not None
+        assert self.vacuumed_after(60) is None
+
+
 def test_a_process_vacuums_as_soon_as_a_view_comes_of_age() -> None:
     world = World()
     world.grow(3, 2)
-    process, settings = world.process(), {"vacuum.retention.ms": 3 * DAY_S * 1_000, "rewrite.min.segments": 1_000_000}
+    maintainer = Maintainer(world)
+    done = maintainer.vacuumed_after(5 * DAY_S // 2)
+    assert done is not None
+    assert done.entries == 0
+    assert maintainer.vacuumed_after(60) is None
+    done = maintainer.vacuumed_after(DAY_S // 2)
+    assert done is not None
+    assert done.entries > 0
+    assert maintainer.vacuumed_after(60) is None
 
-    def vacuumed_after(seconds: int) -> int | None:
-        """How many entries a vacuum has deleted then; None if none has run."""
-        world.clock.sleep(seconds)
-        begun = len(process.objects.operations)
-        report = maintain(process.store, settings).vacuum
-        has_run = any(each.name == names.INTENTS for each in process.objects.operations[begun:])
-        return report.entries if report is not None and has_run else None
 
-    assert vacuumed_after(5 * DAY_S // 2) == 0
-    assert vacuumed_after(60) is None
-    deleted = vacuumed_after(DAY_S // 2)
-    assert deleted is not None
-    assert deleted > 0
-    assert vacuumed_after(60) is None
+def test_a_process_vacuums_as_soon_as_an_object_comes_of_age_that_was_too_young() -> None:
+    world = World()
+    world.grow(3, 2)
+    maintainer = Maintainer(world)
+    maintainer.rest()
+    world.clock.sleep(DAY_S // 2)
+    world.objects.put_if_absent(names.member_sign("group", "member"), b"s")
+    done = maintainer.vacuumed_after(DAY_S * 3 // 4)
+    assert done is not None
+    assert done.other == 0
+    assert maintainer.vacuumed_after(60) is None
+    done = maintainer.vacuumed_after(DAY_S // 4)
+    assert done is not None
+    assert done.other == 1
+
+
+def test_a_process_vacuums_as_soon_as_an_object_comes_of_age_that_it_has_not_seen() -> None:
+    world = World()
+    world.grow(3, 2)
+    maintainer = Maintainer(world)
+    maintainer.rest()
+    world.objects.put_if_absent(names.member_sign("group", "member"), b"s")
+    done = maintainer.vacuumed_after(DAY_S + 1)
+    assert done is not None
+    assert done.other == 1
+
+
+def test_a_process_vacuums_as_soon_as_a_checkpoint_lets_go_of_files_that_no_entry_names() -> None:
+    world = World()
+    # A file may be of a transaction of the longest time-out, so that twice as much must have passed.
+    world.writer.submit(InitProducerId("init slow", "slow", 900_000))
+    lost = names.segment(TOPIC, *LEFT, names.segment_file(world.writer.log.entry, "0" * 20, "parquet"))
+    world.objects.put_if_absent(lost, b"s")
+    world.grow(1, 2)
+    maintainer = Maintainer(world, {"vacuum.segment.age.ms": 600_000})
+    done = maintainer.vacuumed_after(1_090)
+    assert done is not None
+    assert done.segments == 0
+    assert maintainer.vacuumed_after(60) is None
+    done = maintainer.vacuumed_after(480)
+    assert done is not None
+    assert done.segments == 1
+    assert world.objects.get(lost) is None
