@@ -237,7 +237,7 @@ def inline_segments(calls: Calls, count: int) -> None:
         producer.commit_transaction()
 
 
-@pytest.mark.parametrize(("segments", "most"), [(15, 644), (21, 824)])
+@pytest.mark.parametrize(("segments", "most"), [(15, 399), (21, 477)])
 def test_a_read_of_inline_segments_by_spark(calls: Calls, segments: int, most: int) -> None:
     inline_segments(calls, segments)
     reader = batch_reader(calls.store)

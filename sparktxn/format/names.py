@@ -289,7 +289,8 @@ def segment_object(folder: str, file_name: str, entry_number: int) -> str:
 
     `folder` is the partition's, `entry_number` the entry that appended the segment.
     """
-    return entry(carrier(file_name, entry_number)) if is_inline(file_name) else folder + file_name
+    carried_by = carrier(file_name, entry_number)
+    return folder + file_name if carried_by is None else entry(carried_by)
 
 
 def segments_born_from(folder: str, born: int) -> str:
@@ -325,10 +326,15 @@ def parse_carrier(file_name: str) -> int | None:
     return int(match[1]) if match and match[1] else None
 
 
-def carrier(file_name: str, entry_number: int) -> int:
-    """Return the number of the entry that carries inline segment `file_name`, which entry `entry_number` has placed."""
-    named = parse_carrier(file_name)
-    return entry_number if named is None else named
+def carrier(file_name: str, entry_number: int) -> int | None:
+    """Return the entry that carries the records of a segment; None if an object of their own has them.
+
+    `entry_number` is the entry that placed the segment: it carries them, unless the name says another one.
+    """
+    # Most are objects, and are found out by how they end.
+    if not file_name.endswith(_INLINE_END) or (match := _INLINE.fullmatch(file_name)) is None:
+        return None
+    return int(match[1]) if match[1] else entry_number
 
 
 def inline_file_name(file_name: str) -> str:

@@ -423,7 +423,8 @@ class HalfEngine:
             names.check_topic_name(segment.topic)
             folder = names.partition_folder(segment.topic, segment.topic_id, segment.partition)
             name = names.segment_object(folder, segment.segment, half.prepared_entry)
-            (data,) = fetch_each(self.log.objects, [(name, segment.segment, half.prepared_entry)])
+            carrier = names.carrier(segment.segment, half.prepared_entry)
+            (data,) = fetch_each(self.log.objects, [(name, segment.segment, carrier)])
             if isinstance(data, DamagedObject):
                 raise data
             if data is None or checksum(data) != segment.checksum:

@@ -321,8 +321,8 @@ class _Marking:
             # A sum, and not `end_offset`, which takes longer: a store may have a million segments.
             if segment.base_offset + segment.record_count <= start:
                 continue
-            if names.is_inline(segment.name):
-                found.carried(segment.name, segment.checksum, names.carrier(segment.name, segment.entry))
+            if (carrier := names.carrier(segment.name, segment.entry)) is not None:
+                found.carried(segment.name, segment.checksum, carrier)
             else:
                 marked[segment.name] = NamedFile(entry, segment.size_bytes, segment.checksum)
 

@@ -22,7 +22,7 @@ from sparktxn.log.views.viewing import HistoryView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
-from sparktxn.scan.fetching import NamedSegment, fetch_segment
+from sparktxn.scan.fetching import fetch_segment
 from sparktxn.scan.internalrows import offset_for_time_in_history
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
@@ -30,7 +30,7 @@ from sparktxn.scan.plan import (
     Order,
     aborted_between,
     end_of,
-    object_of,
+    located_in,
     segments_between,
     timestamp_type,
 )
@@ -130,13 +130,14 @@ def _first_left(
 def _stored(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> pa.Table:
     """Return the timestamps of a segment's file, with the offsets if the segment has gaps."""
     topic = view.topic
-    name = object_of(view, segment)
-    data = fetch_segment(objects, NamedSegment(name, segment), view.entry)
+    located = located_in(view, segment)
+    data = fetch_segment(objects, located, view.entry)
     columns = [reserved_name(TIMESTAMP, topic.schema)]
     schema = stored_schema(topic.schema)
     if segment.has_gaps:
         schema, columns = with_offsets(schema), [*columns, offset_column(schema)]
-    return decode_segment(data, name, schema=schema, columns=columns, record_count=segment.file_records, verified=True)
+    name, count = located.object_name, segment.file_records
+    return decode_segment(data, name, schema=schema, columns=columns, record_count=count, verified=True)
 
 
 # Which entry committed a transaction that a user names: as the table ``entries`` shows it, or as a sink's batch.

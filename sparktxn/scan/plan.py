@@ -51,6 +51,7 @@ __all__ = [
     "ISOLATIONS",
     "LOG_APPEND_TIME",
     "Isolation",
+    "LocatedSegment",
     "Order",
     "ReadTask",
     "aborted_between",
@@ -60,6 +61,7 @@ __all__ = [
     "computed_tasks",
     "current_segments",
     "end_of",
+    "located_in",
     "missing_object",
     "needs_segments",
     "not_in_view",
@@ -85,6 +87,14 @@ LOG_APPEND_TIME: Final = 1
 _Part = TypeVar("_Part", SegmentRef, ManifestRef, RewrittenRange)
 
 _INDEXES_PER_FETCH: Final = 16
+
+
+class LocatedSegment(NamedTuple):
+    """A segment and where its records lie: the object's name, and the log entry that it is, if one carries them."""
+
+    segment: SegmentRef
+    object_name: str
+    carrier: int | None
 
 
 class ReadTask(Struct, frozen=True):
@@ -113,10 +123,13 @@ class ReadTask(Struct, frozen=True):
     transactional_ids: dict[int, str] = {}
     conditions: tuple[Condition, ...] = ()
 
+    def located(self, segments: Iterable[SegmentRef]) -> list[LocatedSegment]:
+        """Return segments of the task with where their records lie."""
+        return _located(names.partition_folder(self.topic, self.topic_id, self.partition), segments)
+
     def segment_name(self, segment: SegmentRef) -> str:
         """Return the object name of one of the task's segments: of inline records it is their entry's."""
-        folder = names.partition_folder(self.topic, self.topic_id, self.partition)
-        return names.segment_object(folder, segment.name, segment.entry)
+        return self.located([segment])[0].object_name
 
     def kept_offsets(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[tuple[int, int]]:
         """Yield the offsets of the task's rows as (start, end) ranges in order.
@@ -137,9 +150,23 @@ class ReadTask(Struct, frozen=True):
                 yield from ((offset, offset + 1) for offset in batch.column(0).to_pylist())
 
 
+def located_in(view: PartitionView, segment: SegmentRef) -> LocatedSegment:
+    """Return a segment of a partition with where its records lie."""
+    return _located(_folder(view), [segment])[0]
+
+
 def object_of(view: PartitionView, segment: SegmentRef) -> str:
     """Return the name of the object that holds a segment's records."""
-    return names.segment_object(_folder(view), segment.name, segment.entry)
+    return located_in(view, segment).object_name
+
+
+def _located(folder: str, segments: Iterable[SegmentRef]) -> list[LocatedSegment]:
+    found = []
+    for segment in segments:
+        carrier = names.carrier(segment.name, segment.entry)
+        object_name = folder + segment.name if carrier is None else names.entry(carrier)
+        found.append(LocatedSegment(segment, object_name, carrier))
+    return found
 
 
 def _end_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:

@@ -42,8 +42,8 @@ from sparktxn.scan.columns import (
     reserved_name,
 )
 from sparktxn.scan.conditions import Condition, groups_that_may_hold, matching
-from sparktxn.scan.fetching import NamedSegment, check_bytes
-from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask
+from sparktxn.scan.fetching import check_bytes
+from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, by_file
 from sparktxn.scan.storedrecords import adjoining, decoded_inline, fetched_files, growing, have_gaps
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.values import arguments
@@ -87,19 +87,22 @@ def _rows(
     objects: ObjectStore, task: ReadTask, batch_rows: int | None, *, check_checksums: bool
 ) -> Iterator[pa.RecordBatch]:
     assembly = _Assembly(task)
-    aborted = AbortedRanges(task.aborted)
-    needs_data = bool(assembly.stored_columns or assembly.conditions) or _needs_offsets(assembly, task.segments)
-    for segments, data in fetched_files(objects, task, needs_data=needs_data, joins=not assembly.conditions):
-        kept = _kept(segments, aborted if task.aborted else None, task.start_offset, task.end_offset)
+    aborted = AbortedRanges(task.aborted) if task.aborted else None
+    if not (assembly.stored_columns or assembly.conditions or _needs_offsets(assembly, task.segments)):
+        for file in by_file(task.segments):
+            if kept := _kept(file, aborted, *assembly.offsets):
+                yield from assembly.batches(kept, None, batch_rows)
+        return
+    for segments, located, data in fetched_files(objects, task, joins=not assembly.conditions):
+        kept = _kept(segments, aborted, *assembly.offsets)
         if not kept:
             continue
-        stored = None
         if isinstance(data, list):
             kept = _behind_each_other(kept, segments)
-            stored = decoded_inline(task, segments, data, assembly.stored_schema, assembly.stored_columns)
-        elif data is not None:
-            name = task.segment_name(segments[0])
-            check_bytes(NamedSegment(name, segments[0]), data, check_checksums=check_checksums)
+            stored = decoded_inline(located, data, assembly.stored_schema, assembly.stored_columns)
+        else:
+            name = located[0].object_name
+            check_bytes(located[0], data, check_checksums=check_checksums)
             has_gaps = have_gaps(segments)
             if check_checksums and assembly.stored_columns:
                 yield from _row_groups(assembly, segments, kept, data, name, batch_rows)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.errors import DamagedObject, ViewExpired
-from sparktxn.format.names import is_inline
 from sparktxn.format.schema import offset_column, with_offsets
 from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment, stored_schema, stream_bytes
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
-from sparktxn.scan.plan import ReadTask, by_file
+from sparktxn.scan.fetching import check_bytes, fetch_segments
+from sparktxn.scan.plan import LocatedSegment, ReadTask, by_file
 from sparktxn.values.arrowvalues import integers, repeated
 from sparktxn.values.segmentstructs import CompactedSegment, FilePart
 from sparktxn.values.structs import SegmentRef
@@ -76,19 +75,17 @@ def stored_blocks(
     wanted = list(schema.names if columns is None else columns)
     offsets = offsets or have_gaps(task.segments)
     offsets_field = with_offsets(schema).field(offset_column(schema))
-    for segments, data in fetched_files(objects, task, needs_data=True, joins=True):
-        has_gaps = have_gaps(segments)
+    for segments, located, data in fetched_files(objects, task, joins=True):
         if isinstance(data, list):
-            for some, records in _in_blocks(segments, data):
-                rows = decoded_inline(task, some, records, schema, wanted)
+            for carried, records in _in_blocks(located, data):
+                rows, some = decoded_inline(carried, records, schema, wanted), [each.segment for each in carried]
                 yield from _blocks(some, rows.append_column(offsets_field, _offsets_of(some)) if offsets else rows)
             continue
-        assert data is not None
-        name = task.segment_name(segments[0])
-        check_bytes(NamedSegment(name, segments[0]), data)
+        has_gaps = have_gaps(segments)
+        check_bytes(located[0], data)
         rows = decode_segment(
             data,
-            name,
+            located[0].object_name,
             schema=with_offsets(schema) if has_gaps else schema,
             columns=[*wanted, offsets_field.name] if has_gaps else wanted,
             record_count=segments[0].file_records,
@@ -112,8 +109,8 @@ def stored_records(
 
 
 def _in_blocks(
-    segments: Sequence[SegmentRef], data: Sequence[bytes]
-) -> Iterator[tuple[Sequence[SegmentRef], Sequence[bytes]]]:
+    segments: Sequence[LocatedSegment], data: Sequence[bytes]
+) -> Iterator[tuple[Sequence[LocatedSegment], Sequence[bytes]]]:
     """Yield inline segments with their bytes, as many together as take about a block when they are decoded."""
     first = size_bytes = 0
     for place, records in enumerate(data):
@@ -142,46 +139,55 @@ def _offsets_of(segments: Sequence[SegmentRef]) -> pa.Array:
     return growing([segment.base_offset for segment in segments], counts, integers(accumulate(counts)))
 
 
-def fetched_files(
-    objects: ObjectStore, task: ReadTask, *, needs_data: bool, joins: bool = False
-) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes] | None]]:
-    """Yield the task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded.
+class Fetched(NamedTuple):
+    """Segments and the bytes of their file: of inline ones that follow each other a list, with the bytes of each.
 
-    With `joins` inline segments that follow each other come together, with the bytes of each.
+    `located` is where the bytes lie: of a file by its first segment.
     """
-    files = by_file(task.segments)
-    if not needs_data:
-        yield from ((segments, None) for segments in files)
-        return
-    for window in _windows(files):
-        named = [NamedSegment(task.segment_name(segments[0]), segments[0]) for segments in window]
-        fetched = fetch_segments(objects, named, task.view_entry)
-        pairs = ((segments, data) for segments, data in zip(window, fetched, strict=True))
-        yield from _joined_inline(pairs) if joins else pairs
+
+    segments: Sequence[SegmentRef]
+    located: Sequence[LocatedSegment]
+    data: bytes | list[bytes]
 
 
-def _joined_inline(
-    fetched: Iterator[tuple[Sequence[SegmentRef], bytes]],
-) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes]]]:
-    segments: list[SegmentRef] = []
+def fetched_files(objects: ObjectStore, task: ReadTask, *, joins: bool = False) -> Iterator[Fetched]:
+    """Yield the task's segments, file by file, with their bytes; with `joins` inline ones come together.
+
+    Raises:
+        DamagedObject: a segment is missing, or its entry does not carry its records.
+        ViewExpired: it is so because the vacuum has passed the task's view.
+    """
+    for window in _windows(by_file(task.segments)):
+        located = task.located(segments[0] for segments in window)
+        fetched = fetch_segments(objects, located, task.view_entry)
+        files = zip(window, located, fetched, strict=True)
+        yield from _joined_inline(files) if joins else (Fetched(file, [each], data) for file, each, data in files)
+
+
+def _joined_inline(files: Iterable[tuple[Sequence[SegmentRef], LocatedSegment, bytes]]) -> Iterator[Fetched]:
+    located: list[LocatedSegment] = []
     records: list[bytes] = []
     try:
-        for file, data in fetched:
-            if is_inline(file[0].name):
-                segments += file
+        for segments, each, data in files:
+            if each.carrier is not None:
+                located.append(each)
                 records.append(data)
                 continue
-            if segments:
-                yield segments, records
-                segments, records = [], []
-            yield file, data
+            if records:
+                yield _carried(located, records)
+                located, records = [], []
+            yield Fetched(segments, [each], data)
     except (DamagedObject, ViewExpired):
         # What lies before a segment that cannot be read is given before the error.
-        if segments:
-            yield segments, records
+        if records:
+            yield _carried(located, records)
         raise
-    if segments:
-        yield segments, records
+    if records:
+        yield _carried(located, records)
+
+
+def _carried(located: list[LocatedSegment], records: list[bytes]) -> Fetched:
+    return Fetched([each.segment for each in located], located, records)
 
 
 def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:
@@ -199,12 +205,12 @@ def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequenc
 
 
 def decoded_inline(
-    task: ReadTask, segments: Sequence[SegmentRef], data: Sequence[bytes], schema: pa.Schema, columns: list[str]
+    segments: Sequence[LocatedSegment], data: Sequence[bytes], schema: pa.Schema, columns: list[str]
 ) -> pa.Table:
     """Return the rows of inline segments one after the other: what follows costs little more than for one of them."""
     parts = [
-        InlineSegment(task.segment_name(segment), records, segment.record_count)
-        for segment, records in zip(segments, data, strict=True)
+        InlineSegment(name, records, segment.record_count)
+        for (segment, name, _), records in zip(segments, data, strict=True)
     ]
     return decode_inline(parts, schema=schema, columns=columns)
 

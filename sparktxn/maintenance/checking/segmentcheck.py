@@ -77,6 +77,11 @@ class StoredSegment(Struct, frozen=True):
         return self.name.rpartition("/")[2]
 
     @property
+    def carrier(self) -> int | None:
+        """The entry that carries its records; None if an object of their own has them."""
+        return names.carrier(self.file, self.entry)
+
+    @property
     def object_name(self) -> str:
         """The name of the object that holds its records: of inline ones their entry's."""
         return names.segment_object(self.name.removesuffix(self.file), self.file, self.entry)
@@ -188,7 +193,7 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
     files = _by_file(task.segments)
     for first in range(0, len(files), _WINDOW_SEGMENTS):
         window = files[first : first + _WINDOW_SEGMENTS]
-        stored = [(segments[0].object_name, segments[0].file, segments[0].entry) for segments in window]
+        stored = [(segments[0].object_name, segments[0].file, segments[0].carrier) for segments in window]
         # Not what a follower of the log has kept: what the store holds is asked.
         for segments, data in zip(window, fetch_each(objects, stored, use_kept=False), strict=True):
             if data is None:
