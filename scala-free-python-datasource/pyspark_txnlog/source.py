@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from pyspark_txnlog.options.options import GivenOptions
     from pyspark_txnlog.reading.views import PinnedView
 
 __all__ = ["DefaultSource", "source_for"]
@@ -33,6 +34,7 @@ class DefaultSource(DataSource):
     plans with different filters must not see different entries.
     """
 
+    _given: GivenOptions | None = None
     _pinned: PinnedView | None = None
     _parallelism: int = 1
 
@@ -47,24 +49,26 @@ class DefaultSource(DataSource):
         Raises:
             ConfigurationError: an option is wrong, a topic does not exist, or the topics do not share one layout.
         """
-        from pyspark_txnlog.options.options import SCHEMA, ReadOptions
+        from pyspark_txnlog.options.options import SCHEMA, ReadOptions, parse_given
         from pyspark_txnlog.reading.batch_reader import read_schema
-        from pyspark_txnlog.reading.system_tables import TableOptions, names_table, table_schema
+        from pyspark_txnlog.reading.system_tables import TableOptions, table_schema
 
-        if names_table(self.options):
-            schema, self._pinned = table_schema(TableOptions.parse(self.options, SCHEMA))
+        given = parse_given(self.options, SCHEMA)
+        self._given = None if given.creates_table else given
+        if "table" in given.values:
+            schema, self._pinned = table_schema(TableOptions.parse(given, SCHEMA))
         else:
-            schema, self._pinned = read_schema(ReadOptions.parse(self.options, SCHEMA))
+            schema, self._pinned = read_schema(ReadOptions.parse(given, SCHEMA))
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of one read view."""
-        from pyspark_txnlog.options.options import READ, ReadOptions, options_of_table
+        from pyspark_txnlog.options.options import READ, ReadOptions, options_of_table, parse_given
         from pyspark_txnlog.reading.batch_reader import make_reader
-        from pyspark_txnlog.reading.system_tables import SystemTableReader, TableOptions, names_table
+        from pyspark_txnlog.reading.system_tables import SystemTableReader, TableOptions
 
-        given = options_of_table(self.options, schema, READ)
-        if names_table(given):
+        given = parse_given(self._given or options_of_table(self.options, schema, READ), READ)
+        if "table" in given.values:
             return SystemTableReader(TableOptions.parse(given, READ), schema, self._pinned)
         options = ReadOptions.parse(given, READ, parallelism=self._parallelism)
         return make_reader(options, schema, self._pinned)
@@ -74,7 +78,7 @@ class DefaultSource(DataSource):
         from pyspark_txnlog.options.options import READ_STREAM, options_of_table
         from pyspark_txnlog.reading.streams import make_stream_reader
 
-        given = options_of_table(self.options, schema, READ_STREAM)
+        given = self._given or options_of_table(self.options, schema, READ_STREAM)
         return make_stream_reader(given, schema, self._pinned, parallelism=self._parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

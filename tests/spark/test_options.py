@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyspark_txnlog.options.options import (
     WRITE_STREAM,
     ReadOptions,
     WriteOptions,
+    parse_given,
 )
 from sparktxn import ConfigurationError
 from sparktxn.config.values import TimeAgo
@@ -250,6 +252,53 @@ def test_no_value_of_a_store_setting_is_shown() -> None:
 @pytest.mark.parametrize(("use", "expected"), [(READ, "earliest"), (READ_STREAM, "latest")])
 def test_a_batch_starts_at_the_earliest_record_and_a_stream_at_the_latest(use: Any, expected: str) -> None:
     assert ReadOptions.parse(READING, use).starting.offsets == expected
+
+
+SAMPLES = {
+    "subscribe": "a",
+    "subscribePattern": "a.*",
+    "assign": '{"a":[0]}',
+    "topic": "a",
+    "startingTimestamp": "5",
+    "startingOffsets": "-10 minutes",
+    "startingOffsetsByTimestamp": '{"a":{"0":1}}',
+    "endingTimestamp": "-1h",
+    "endingOffsets": '{"a":{"0":5}}',
+    "startingOffsetsByTimestampStrategy": "latest",
+    "endingOffsetsByTimestamp": '{"a":{"0":1}}',
+    "filters": '[["offset", ">", 5]]',
+    "columns": "value",
+    "kafka.group.id": "g",
+    "autoOffsetReset": "latest",
+    "kafka.maxoffsetspertrigger": "5",
+    "kafka.transactional.id": "id",
+    "txnlog.isolation.level": "read_uncommitted",
+    "storage.secret": "hush",
+}
+"""Texts that the options take, where their defaults are none; and names with a prefix."""
+
+
+def outcome(given: Any, use: Any) -> object:
+    try:
+        return ReadOptions.parse(given, use, parallelism=3)
+    except ConfigurationError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("use", [READ, READ_STREAM])
+@pytest.mark.parametrize("name", sorted({*SAMPLES, *(option.name for option in OPTIONS)}))
+def test_what_was_parsed_for_the_schema_is_as_if_parsed_for_the_use(name: str, use: Any) -> None:
+    default = next((option.default for option in OPTIONS if option.name == name), None)
+    what = {} if name in ("subscribe", "subscribePattern", "assign", "topic") else {"subscribe": "a"}
+    for value in (SAMPLES.get(name, default or "5"), "latest", "true"):
+        given = {"path": "/s", **what, name.lower(): value}
+        try:
+            parsed = pickle.loads(pickle.dumps(parse_given(given, SCHEMA)))
+        except ConfigurationError:
+            assert isinstance(outcome(given, use), str), "what the schema refuses, each use does"
+            continue
+        assert "hush" not in repr(parsed)
+        assert outcome(parsed, use) == outcome(given, use)
 
 
 def test_the_schema_is_asked_for_with_the_options_of_either_read() -> None:

@@ -70,6 +70,7 @@ __all__ = [
     "WRITE",
     "WRITE_STREAM",
     "EntryRange",
+    "GivenOptions",
     "Option",
     "ReadOptions",
     "WriteOptions",
@@ -404,6 +405,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
 )  # fmt: skip
 
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
+_DEFAULTS: Final = {option.name: option.parsed(option.default) for option in OPTIONS if option.default is not None}
 
 
 def _resolve(name: str) -> str:
@@ -463,18 +465,50 @@ _NO_OPTIONS_TO_WRITE: Final = (
 )
 
 
-def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values that are given, by the table's names, and the settings of the store's handle.
+class GivenOptions(Struct, frozen=True, kw_only=True):
+    """The options that a use of the source was given, with their values parsed: picklable, and parsed once.
+
+    Spark asks for the schema in one process and for the reader in another, so the source takes this along. `values` are
+    by the table's names, `store` has the settings of the store's handle, and `ignored` are the names of options that
+    change nothing for `use`.
+    """
+
+    texts: Mapping[str, str]
+    use: str
+    values: dict[str, Any]
+    store: dict[str, str]
+    ignored: tuple[str, ...]
+    creates_table: bool
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({sorted(self.texts)})"
+
+    def whole(self) -> dict[str, Any]:
+        """Return the values with defaults filled in, after a warning for options that have no effect."""
+        if self.use != SCHEMA:
+            warn_without_effect({name: self.values[name] for name in self.values if name not in self.ignored}, self.use)
+        return {**_DEFAULTS, **self.values}
+
+
+def parse_given(given: Mapping[str, str] | GivenOptions, use: str) -> GivenOptions:
+    """Return the options `given` for `use`: as texts, or as parsed while the use was not known yet.
 
     Logs one warning with the names of options that change nothing.
 
     Raises:
         ConfigurationError: an option is unknown, belongs to another use, is given twice or has a wrong value.
     """
+    if isinstance(given, GivenOptions):
+        if given.use == use:
+            return given
+        texts, known = given.texts, given.values
+    else:
+        texts, known = given, {}
     values: dict[str, Any] = {}
     store: dict[str, str] = {}
     without_meaning: list[str] = []
-    for given_name, value in without_table_properties(given).items():
+    creates_table = is_create_table(texts)
+    for given_name, value in without_table_properties(texts).items():
         name = given_name.lower()
         if name in _SPARK_OWN:
             continue
@@ -482,12 +516,14 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
             # Credentials are among these: an error does not show them.
             store[name] = arguments.text(f"option {name!r}", value, secret=True)
             continue
-        if use == SCHEMA and is_create_table(given) and option_named(name) is not None:
+        if use == SCHEMA and creates_table and option_named(name) is not None:
             # A table keeps the options of its writes too.
             option = option_named(name)
         else:
             option = _known(given_name, use)
-        if option is not None:
+        if option is not None and option.name in known:
+            values[option.name] = known[option.name]
+        elif option is not None:
             parsed = option.parsed(arguments.text(f"option {option.name!r}", value))
             if values.setdefault(option.name, parsed) != parsed:
                 raise ConfigurationError(
@@ -499,24 +535,10 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
         warn_ignored(without_meaning, use)
     if "path" not in values:
         nothing = _NO_OPTIONS_TO_WRITE if use == WRITE else _NO_OPTIONS
-        raise ConfigurationError(_PATH_MISSING if given else nothing)
-    return values, store
-
-
-def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what `parse_given` returns, with defaults filled in, after a warning for options without an effect."""
-    values, store = parse_given(given, use)
-    if use != SCHEMA:
-        warn_without_effect({name: values[name] for name in values if not _is_ignored(name, use)}, use)
-    for option in OPTIONS:
-        if option.name not in values and option.default is not None:
-            values[option.name] = option.parsed(option.default)
-    return values, store
-
-
-def _is_ignored(name: str, use: str) -> bool:
-    """Return True for an option that `warn_ignored` has named already."""
-    return use in _BY_LOWER[name.lower()].ignored
+        raise ConfigurationError(_PATH_MISSING if texts else nothing)
+    return GivenOptions(
+        texts=texts, use=use, values=values, store=store, ignored=tuple(without_meaning), creates_table=creates_table
+    )
 
 
 def _shown(options: ReadOptions | WriteOptions) -> str:
@@ -563,7 +585,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(
         cls,
-        given: Mapping[str, str],
+        given: Mapping[str, str] | GivenOptions,
         use: Literal["read", "readStream", "read or readStream"],
         *,
         parallelism: int = 1,
@@ -573,7 +595,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigurationError: an option is wrong, or two of them contradict each other.
         """
-        values, store = _parse(given, use)
+        parsed = parse_given(given, use)
+        values = parsed.whole()
         _check_no_table(values)
         topics, assigned = _topics_to_read(values)
         starting = bound_of("starting", values, "latest" if use == READ_STREAM else "earliest")
@@ -583,7 +606,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         as_of = as_of_options(values)
         return cls(
             path=values["path"],
-            store=store,
+            store=parsed.store,
             use=use,
             topics=topics,
             assigned=assigned,
@@ -603,7 +626,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             on_new_columns=values.get("onNewColumns"),
             entries=entries,
             as_of=as_of,
-            table_options=kept_options(given),
+            table_options=kept_options(parsed.texts) if parsed.creates_table else None,
             commit_group=_group_to_commit(values),
             parallelism=parallelism,
         )
@@ -637,7 +660,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigurationError: an option is wrong, or one of a pair is missing.
         """
-        values, store = _parse(given, use)
+        parsed = parse_given(given, use)
+        values = parsed.whole()
         if ("txnAppId" in values) != ("txnVersion" in values):
             missing = "txnVersion" if "txnAppId" in values else "txnAppId"
             raise ConfigurationError(f"option {missing!r} is missing: txnAppId and txnVersion go together")
@@ -652,7 +676,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"option {name!r} needs the option 'topic': it names the topic to {what}")
         return cls(
             path=values["path"],
-            store=store,
+            store=parsed.store,
             topic=values.get("topic"),
             include_headers=values["includeHeaders"],
             transactional_id=values.get("transactionalId"),

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.sessions import check_session
 from pyspark_txnlog.options.keywords import read_options
-from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
+from pyspark_txnlog.options.options import READ_STREAM, GivenOptions, ReadOptions
 from pyspark_txnlog.reading.commit_stream_reader import CommitOrderStreamReader
 from pyspark_txnlog.reading.offset_stream_reader import OffsetOrderStreamReader
 from sparktxn import ConfigurationError
@@ -31,7 +31,7 @@ __all__ = ["RefusedStreamReader", "make_stream_reader", "read_stream", "stream_r
 
 
 def make_stream_reader(
-    given: Mapping[str, str], schema: StructType, pinned: PinnedView | None, *, parallelism: int
+    given: Mapping[str, str] | GivenOptions, schema: StructType, pinned: PinnedView | None, *, parallelism: int
 ) -> DataSourceStreamReader:
     """Make the reader for the options in `given`, or for wrong ones a reader that raises the error when it is used.
 

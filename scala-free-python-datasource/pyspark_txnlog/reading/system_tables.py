@@ -13,7 +13,7 @@ from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.stores import open_store
 from pyspark_txnlog.options.bounds import AsOf, AsOfPoint, as_of_options
 from pyspark_txnlog.options.catalog import kept_options
-from pyspark_txnlog.options.options import EntryRange, entry_range, parse_given
+from pyspark_txnlog.options.options import EntryRange, GivenOptions, entry_range, parse_given
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_names, spark_schema
 from pyspark_txnlog.reading.views import PinnedView, pin_view
 from sparktxn import ConfigurationError
@@ -24,18 +24,13 @@ if TYPE_CHECKING:
 
     from sparktxn.store import TableTask
 
-__all__ = ["SystemTableReader", "TableOptions", "names_table", "table_schema"]
+__all__ = ["SystemTableReader", "TableOptions", "table_schema"]
 
 _OF_ALL: Final = frozenset({"path", "table", "asOfEntry", "asOfTimestamp", "asOfTransaction"})
 _OF_ONE: Final = {
     "segments": frozenset({"subscribe", "topic"}),
     "entries": frozenset({"startingEntry", "endingEntry", "limit"}),
 }
-
-
-def names_table(given: Mapping[str, str]) -> bool:
-    """Return whether the options `given` ask for a system table."""
-    return any(name.lower().removeprefix("option.") == "table" for name in given)
 
 
 class TableOptions(Struct, frozen=True, kw_only=True):
@@ -54,13 +49,14 @@ class TableOptions(Struct, frozen=True, kw_only=True):
         return f"TableOptions({self.path!r}, {self.table!r})"
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], use: str) -> TableOptions:
+    def parse(cls, given: Mapping[str, str] | GivenOptions, use: str) -> TableOptions:
         """Return the options of `given` for `use`, a batch or not yet known.
 
         Raises:
             ConfigurationError: an option is wrong, or has no meaning for the table.
         """
-        values, store = parse_given(given, use)
+        parsed = parse_given(given, use)
+        values = parsed.values
         table = values["table"]
         allowed = _OF_ALL | _OF_ONE.get(table, frozenset())
         for name in values:
@@ -72,13 +68,13 @@ class TableOptions(Struct, frozen=True, kw_only=True):
         topic = values.get("topic")
         return cls(
             path=values["path"],
-            store=store,
+            store=parsed.store,
             table=table,
             topics=values.get("subscribe", None if topic is None else (topic,)),
             entries=entry_range(values),
             limit=values.get("limit"),
             as_of=as_of_options(values),
-            table_options=kept_options(given),
+            table_options=kept_options(parsed.texts) if parsed.creates_table else None,
         )
 
 
