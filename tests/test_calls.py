@@ -127,6 +127,10 @@ CHECKED = "sparktxn/values/arguments.py:Checked.__setattr__"
 """Checks one value of an object that a caller may have made."""
 
 
+PARSED = "scala-free-python-datasource/pyspark_txnlog/options/options.py:Option.parsed"
+"""Makes a value of the text of one of Spark's options."""
+
+
 def at_most(cost: Cost, *, calls: int, modules: int | None = None, depth: int | None = None) -> None:
     dearest = "\n".join(f"{times:5} {function}" for function, times in cost.by_function.most_common())
     assert cost.calls <= calls, f"{cost}:\n{dearest}"
@@ -141,7 +145,7 @@ def test_a_commit_of_one_record(calls: Calls) -> None:
         transaction(producer, "v")
         return cost_of(producer.commit_transaction)
 
-    at_most(least(committed), calls=276, modules=44, depth=17)
+    at_most(least(committed), calls=275, modules=41, depth=17)
 
 
 def test_the_first_record_of_a_transaction_and_the_next_one(calls: Calls) -> None:
@@ -237,7 +241,7 @@ def inline_segments(calls: Calls, count: int) -> None:
         producer.commit_transaction()
 
 
-@pytest.mark.parametrize(("segments", "most"), [(15, 399), (21, 477)])
+@pytest.mark.parametrize(("segments", "most"), [(15, 345), (21, 411)])
 def test_a_read_of_inline_segments_by_spark(calls: Calls, segments: int, most: int) -> None:
     inline_segments(calls, segments)
     reader = batch_reader(calls.store)
@@ -254,10 +258,11 @@ def test_the_schema_and_the_reader_of_spark(calls: Calls) -> None:
         first = cost_of(lambda: schemas.append(source.schema()))
         carried = pickle.loads(pickle.dumps(source))
         second = cost_of(lambda: carried.reader(schemas[-1]))
+        assert (first.by_function[PARSED], second.by_function[PARSED]) == (2, 0), "options are parsed in one process"
         return added(first, second)
 
     schemas: list[Any] = []
-    at_most(least(made), calls=363, modules=33)
+    at_most(least(made), calls=265, modules=30)
 
 
 def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
@@ -274,7 +279,7 @@ def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
         return cost_of(lambda: writer.commit(messages, number))
 
     cost = least(committed)
-    at_most(cost, calls=392, modules=49)
+    at_most(cost, calls=335, modules=45)
     assert cost.by_function[LOCKED] == 2 * 2, "the state is asked for under one lock, and the list is written under one"
 
 

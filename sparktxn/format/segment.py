@@ -61,6 +61,7 @@ __all__ = [
     "record_columns",
     "stored_schema",
     "stream_bytes",
+    "timestamp_range_ms",
     "type_text",
 ]
 
@@ -211,6 +212,9 @@ _OFFSET_ENCODING: Final = {**_RECORD_ENCODING, OFFSET_COLUMN: "DELTA_BINARY_PACK
 # Tiny Arrow segments are the format's purpose: compressing one costs six times its encoding.
 _ARROW_COMPRESSED_FROM_BYTES: Final = 32_768
 
+# For a segment of a small commit a call of Arrow's kernels costs more than a loop.
+_LOOPED_ROWS_MAX: Final = 1_024
+
 # A dictionary pays when values repeat; a sample shows it. Below its size the cost of trying is not earned back.
 _SAMPLE_ROWS: Final = 1_024
 _SAMPLE_DISTINCT_MAX: Final = _SAMPLE_ROWS // 8
@@ -273,6 +277,18 @@ def record_columns(
         return pa.Table.from_arrays(columns, schema=_WITHOUT_HEADERS)
     columns.insert(2, lists_of_pairs(headers, _HEADERS_TYPE))
     return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def timestamp_range_ms(table: pa.Table, schema: pa.Schema) -> tuple[int, int]:
+    """Return the least and the greatest timestamp of at least one record, of a topic with this `stored_schema`."""
+    timestamps = table.column(schema.names[-1])
+    if len(timestamps) > _LOOPED_ROWS_MAX:
+        found = pc.min_max(timestamps)
+        return found["min"].value, found["max"].value
+    values: list[int] = []
+    for chunk in timestamps.chunks:
+        values += memoryview(chunk.buffers()[1]).cast("q")[chunk.offset : chunk.offset + len(chunk)]
+    return min(values), max(values)
 
 
 def encode_inline(table: pa.Table, *, compression: str) -> bytes:
@@ -556,9 +572,11 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
     last: pa.Schema | None = None
     alike: list[tuple[str, list[pa.RecordBatch]]] = []
     for segment in segments:
-        with _damage_of(segment.name):
+        try:
             batch = reader.read(segment.data)
             batch.validate(full=True)
+        except Exception as error:
+            raise _undecodable(segment.name, error) from error
         _check_record_count(segment.name, batch.num_rows, segment.record_count)
         if reader.schema is not last:
             last = reader.schema
@@ -566,9 +584,13 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
         alike[-1][1].append(batch)
     found = []
     for name, batches in alike:
-        with _damage_of(name):
+        try:
             rows = pa.Table.from_batches(batches)
             found.append(_conform(rows, name, wanted, rows.num_rows))
+        except DamagedObject:
+            raise
+        except Exception as error:
+            raise _undecodable(name, error) from error
     return pa.concat_tables(found).combine_chunks()
 
 
@@ -580,7 +602,11 @@ def _damage_of(name: str) -> Iterator[None]:
     except DamagedObject:
         raise
     except Exception as error:
-        raise DamagedObject(name, f"it cannot be decoded: {error}") from error
+        raise _undecodable(name, error) from error
+
+
+def _undecodable(name: str, error: Exception) -> DamagedObject:
+    return DamagedObject(name, f"it cannot be decoded: {error}")
 
 
 def _decode_inline(
@@ -597,9 +623,9 @@ def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> p
     for field in wanted:
         if field.name in present:
             column = found.column(field.name)
-            if may_expand(column.type):
-                raise DamagedObject(name, f"its column {field.name!r} is of the type {column.type}")
             if not column.type.equals(field.type):
+                if may_expand(column.type):
+                    raise DamagedObject(name, f"its column {field.name!r} is of the type {column.type}")
                 # A cast follows the offsets: those of foreign bytes may lead anywhere.
                 column.validate(full=True)
                 column = column.cast(field.type)

@@ -24,9 +24,8 @@ from sparktxn.process.background import start_thread, without_frames
 from sparktxn.process.clock import Deadline, time_left_s
 from sparktxn.process.events import log_event
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.state.transactions.producerfencing import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch

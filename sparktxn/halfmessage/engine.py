@@ -32,13 +32,11 @@ from sparktxn.process.dropped import ForkGuard
 from sparktxn.process.events import log_event
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.stage.partitioner import partitioner
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment, StageTopic, may_be_carried
 from sparktxn.stage.transaction import TIME_OF_ENTRY, times_used
 from sparktxn.stage.uploading import (
-    INLINE_LIST_BYTES_MAX,
     RECORD_BYTES_MAX,
     inline_segment,
-    may_be_carried,
     upload_segment,
 )
 from sparktxn.state.settings import Condition, half_rejection
@@ -318,7 +316,7 @@ class HalfEngine:
     def _inline(self, topic: StageTopic, partition: int, together: _Together, bytes_max: int) -> StagedSegment | None:
         """Return a segment whose records the entry is to carry; None if they are too large for it."""
         log = self.log
-        if not may_be_carried(topic, together.size_bytes, log.settings.inline_bytes):
+        if not may_be_carried(together.size_bytes, topic.inline_bytes, log.settings.inline_bytes):
             return None
         table, times_ms = record_table(together.records), together.timestamps_ms()
         return inline_segment(log.ids, topic, partition, table, bytes_max, timestamps_ms=times_ms)

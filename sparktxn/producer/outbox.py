@@ -15,9 +15,8 @@ from sparktxn.producer.reports import Reports
 from sparktxn.producer.transactionerrors import TransactionOperation
 from sparktxn.stage.buffers import Buffers, Limits
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
-from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 
 if TYPE_CHECKING:

@@ -139,7 +139,7 @@ def _offsets_of(segments: Sequence[SegmentRef]) -> pa.Array:
     return growing([segment.base_offset for segment in segments], counts, integers(accumulate(counts)))
 
 
-class Fetched(NamedTuple):
+class FetchedFile(NamedTuple):
     """Segments and the bytes of their file: of inline ones that follow each other a list, with the bytes of each.
 
     `located` is where the bytes lie: of a file by its first segment.
@@ -150,7 +150,7 @@ class Fetched(NamedTuple):
     data: bytes | list[bytes]
 
 
-def fetched_files(objects: ObjectStore, task: ReadTask, *, joins: bool = False) -> Iterator[Fetched]:
+def fetched_files(objects: ObjectStore, task: ReadTask, *, joins: bool = False) -> Iterator[FetchedFile]:
     """Yield the task's segments, file by file, with their bytes; with `joins` inline ones come together.
 
     Raises:
@@ -161,10 +161,10 @@ def fetched_files(objects: ObjectStore, task: ReadTask, *, joins: bool = False) 
         located = task.located(segments[0] for segments in window)
         fetched = fetch_segments(objects, located, task.view_entry)
         files = zip(window, located, fetched, strict=True)
-        yield from _joined_inline(files) if joins else (Fetched(file, [each], data) for file, each, data in files)
+        yield from _joined_inline(files) if joins else (FetchedFile(file, [each], data) for file, each, data in files)
 
 
-def _joined_inline(files: Iterable[tuple[Sequence[SegmentRef], LocatedSegment, bytes]]) -> Iterator[Fetched]:
+def _joined_inline(files: Iterable[tuple[Sequence[SegmentRef], LocatedSegment, bytes]]) -> Iterator[FetchedFile]:
     located: list[LocatedSegment] = []
     records: list[bytes] = []
     try:
@@ -176,7 +176,7 @@ def _joined_inline(files: Iterable[tuple[Sequence[SegmentRef], LocatedSegment, b
             if records:
                 yield _carried(located, records)
                 located, records = [], []
-            yield Fetched(segments, [each], data)
+            yield FetchedFile(segments, [each], data)
     except (DamagedObject, ViewExpired):
         # What lies before a segment that cannot be read is given before the error.
         if records:
@@ -186,8 +186,8 @@ def _joined_inline(files: Iterable[tuple[Sequence[SegmentRef], LocatedSegment, b
         yield _carried(located, records)
 
 
-def _carried(located: list[LocatedSegment], records: list[bytes]) -> Fetched:
-    return Fetched([each.segment for each in located], located, records)
+def _carried(located: list[LocatedSegment], records: list[bytes]) -> FetchedFile:
+    return FetchedFile([each.segment for each in located], located, records)
 
 
 def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:

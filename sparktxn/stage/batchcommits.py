@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
+from sparktxn.config.topic import topic_setting
 from sparktxn.errors import (
     BatchRefused,
     CommandRefused,
@@ -32,6 +34,7 @@ from sparktxn.errors import (
     StoreUnavailable,
     ViewExpired,
 )
+from sparktxn.format import names
 from sparktxn.format.commands import (
     Append,
     Command,
@@ -43,20 +46,27 @@ from sparktxn.format.commands import (
     SinkBatchCommit,
     TxnOffsetCommit,
 )
-from sparktxn.format.segment import InlineSegment, decode_inline, stored_schema
+from sparktxn.format.segment import InlineSegment, decode_inline, stored_schema, timestamp_range_ms
 from sparktxn.process.events import log_event
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
-from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import (
+    INLINE_LIST_BYTES_MAX,
+    RowsDigest,
+    StagedSegment,
+    StageTopic,
+    may_be_carried,
+)
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from sparktxn.state.transactions.partitions import inline_problem
 from sparktxn.state.transactions.producerfencing import fenced_because, next_sequence
 from sparktxn.state.transactions.sinks import check_batch, fingerprint, is_same_size, remembered_batch
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import ProducerIdAndEpoch, SinkBatch, TransactionState, TransactionStatus
+from sparktxn.values.structs import ProducerIdAndEpoch, SinkBatch, TopicState, TransactionState, TransactionStatus
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sparktxn.log.log import Log
 
 __all__ = [
@@ -153,43 +163,60 @@ def gathered(log: Log, staged: Sequence[StagedSegment]) -> list[StagedSegment]:
     """
     if not any(segment.data for segment in staged):
         return list(staged)
-    parts = list(_parts(log, staged))
-    pending = [part for part in parts if isinstance(part, PendingSegment)]
-    stage_inline(pending, INLINE_LIST_BYTES_MAX)
-    upload_missing(pending)
+    parts: list[StagedSegment | PendingSegment] = []
+    pending: list[PendingSegment] = []
+    left_bytes = INLINE_LIST_BYTES_MAX
+    # The sort is stable: the order within each partition stays.
+    for (is_carried, _), run in groupby(sorted(staged, key=_place), key=_run):
+        some = list(run)
+        topic = log.topic(some[0].topic) if is_carried else None
+        # The state refuses what names a topic that was deleted since.
+        if topic is None or topic.topic_id != some[0].topic_id:
+            parts += some
+            continue
+        records = _records(topic, some)
+        if len(some) == 1 and some[0].size_bytes <= left_bytes and _is_as_carried(log, topic, some[0], records):
+            parts.append(replace(some[0], segment=names.inline_segment(log.ids.token())))
+            left_bytes -= some[0].size_bytes
+        else:
+            payload_bytes = sum(segment.payload_bytes for segment in some)
+            own = Uploads.of(log), StageTopic.of(topic), some[0].partition
+            pending.append(PendingSegment(*own, records, payload_bytes))
+            parts.append(pending[-1])
+    if pending:
+        stage_inline(pending, left_bytes)
+        upload_missing(pending)
     return [part.finish() if isinstance(part, PendingSegment) else part for part in parts]
 
 
-def _parts(log: Log, staged: Sequence[StagedSegment]) -> Iterator[StagedSegment | PendingSegment]:
-    """Yield what is named as it is, and the segments that are made of what is not in the store."""
-    uploads = Uploads.of(log)
-    # The sort is stable: the order within each partition stays.
-    for (topic_name, topic_id, partition), segments in groupby(sorted(staged, key=_place), key=_place):
-        topic = log.topic(topic_name)
-        for is_carried, run in groupby(segments, key=lambda segment: bool(segment.data)):
-            # The state refuses what names a topic that was deleted since.
-            if not is_carried or topic is None or topic.topic_id != topic_id:
-                yield from run
-            else:
-                yield _merged(uploads, StageTopic.of(topic), partition, list(run))
+_place: Final = attrgetter("topic", "topic_id", "partition")
 
 
-def _place(segment: StagedSegment) -> tuple[str, int, int]:
-    return segment.topic, segment.topic_id, segment.partition
+def _run(segment: StagedSegment) -> tuple[bool, Any]:
+    return bool(segment.data), _place(segment)
 
 
-def _merged(uploads: Uploads, topic: StageTopic, partition: int, found: Sequence[StagedSegment]) -> PendingSegment:
+def _records(topic: TopicState, carried: Sequence[StagedSegment]) -> pa.Table:
+    """Return the records of segments of one partition whose `data` they are, one after the other."""
     schema = stored_schema(topic.schema)
-    carried = [InlineSegment(segment.segment, segment.data, segment.record_count) for segment in found]
+    found = [InlineSegment(segment.segment, segment.data, segment.record_count) for segment in carried]
     try:
-        records = decode_inline(carried, schema=schema, columns=schema.names)
+        return decode_inline(found, schema=schema, columns=schema.names)
     except DamagedObject as error:
         # No object of the store has these bytes: the caller does.
         reason = (
             f"staged has data that cannot be read, of segment {error.object_name!r}: {error.reason}. {_STAGE_AGAIN}"
         )
         raise ConfigurationError(reason) from error
-    return PendingSegment(uploads, topic, partition, records, sum(segment.payload_bytes for segment in found))
+
+
+def _is_as_carried(log: Log, topic: TopicState, segment: StagedSegment, records: pa.Table) -> bool:
+    """Return whether the list can carry a segment as its stager has made it, by the settings of this process, too."""
+    limit_bytes = topic_setting(topic.settings, "append.inline.bytes")
+    return may_be_carried(segment.payload_bytes, limit_bytes, log.settings.inline_bytes) and (
+        segment.timestamp_min_ms,
+        segment.timestamp_max_ms,
+    ) == timestamp_range_ms(records, records.schema)
 
 
 # What a handle's commit has sent and does not know the outcome of.
@@ -302,7 +329,8 @@ class PendingCommit:
             OutcomeLost: it never will be known whether these contents are stored. A sink's batch is looked up instead.
             OutcomeUnknown, StoreUnavailable: it is not known by the deadline, and nothing else has begun.
         """
-        self._raise_if_lost(contents)
+        if self._lost is not None:
+            self._raise_if_lost(contents)
         sent = self._sent
         if not self.transactions.is_busy or sent is None:
             return
@@ -430,8 +458,9 @@ class BatchCommits:
         writer.settle(contents)
         with self.log.known() as known:
             entry, state = known.entry, known.transaction(transactional_id)
+        printed = "" if sink is None else fingerprint_of(staged)
         if sink is not None:
-            replayed = self._replayed(staged, state, sink, on_replay_mismatch)
+            replayed = self._replayed(staged, printed, state, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
         if contents.is_empty():
@@ -441,12 +470,12 @@ class BatchCommits:
             return CommitResult(stored, replayed=True)
         state = self._initialised(writer.transactions, transactional_id, state)
         try:
-            self._submit(writer, staged, state, contents)
+            self._submit(writer, staged, printed, state, contents)
         except CommandRefused as refused:
             if sink is not None:
                 # Another driver may have committed the very batch since the last refresh.
                 state_now = self.log.transaction(transactional_id)
-                replayed = self._replayed(staged, state_now, sink, on_replay_mismatch)
+                replayed = self._replayed(staged, printed, state_now, sink, on_replay_mismatch)
                 if replayed is not None:
                     return replayed
             raise prescriptive(refused) from None
@@ -455,6 +484,7 @@ class BatchCommits:
     def _replayed(
         self,
         staged: Sequence[StagedSegment],
+        printed: str,
         state: TransactionState | None,
         sink: SinkCommit,
         on_replay_mismatch: OnReplayMismatch,
@@ -466,7 +496,7 @@ class BatchCommits:
         """
         if state is None or state.sink is None:
             return None
-        batch = _batch(staged, state, sink)
+        batch = _batch(printed, state, sink)
         found = check_batch(state.sink, batch)
         if found is None:
             return None
@@ -490,13 +520,14 @@ class BatchCommits:
         self,
         writer: PendingCommit,
         staged: Sequence[StagedSegment],
+        printed: str,
         state: TransactionState,
         contents: Contents,
     ) -> None:
         identity = TransactionIdentity(
             state.transactional_id, state.producer_id, state.producer_epoch, state.transaction + 1
         )
-        before = [] if contents.sink is None else [_batch(staged, state, contents.sink)]
+        before = [] if contents.sink is None else [_batch(printed, state, contents.sink)]
         after: list[Command] = [identity.end(committed=True)]
         if contents.group is not None:
             group = contents.group
@@ -648,7 +679,7 @@ class _SharedCommits:
             log_event("producer_not_forgotten", producer_id=producer_id, error=error)
 
 
-def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:
+def _batch(printed: str, state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:
     return SinkBatchCommit(
         transactional_id=state.transactional_id,
         producer_id=state.producer_id,
@@ -657,7 +688,7 @@ def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkC
         writer_id=sink.writer_id,
         run_id=sink.run_id,
         batch_id=sink.batch_id,
-        fingerprint=fingerprint_of(staged),
+        fingerprint=printed,
     )
 
 
@@ -674,7 +705,7 @@ def fingerprint_of(staged: Sequence[StagedSegment]) -> str:
         total[0] += segment.record_count
         total[1] += segment.payload_bytes
         if segment.digest is not None:
-            digest = segment.digest.plus(digest)
+            digest = segment.digest if digest is None else digest.plus(segment.digest)
     sizes = hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
     # Segments may have been staged without digests, or be given without those that have them.
     if digest is None or digest.row_count != sum(rows for rows, _ in totals.values()):

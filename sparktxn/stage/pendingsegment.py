@@ -25,8 +25,8 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.writes import with_last_error
 from sparktxn.process.background import Background
 from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.uploading import inline_segment, may_be_carried, upload_segment
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic, may_be_carried
+from sparktxn.stage.uploading import inline_segment, upload_segment
 from sparktxn.values.quantities import counted
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class PendingSegment:
         """Whether the entry that names it may carry its records: they are few, and not on their way into the store."""
         if self.staged is not None or self._future is not None:
             return False
-        return may_be_carried(self.topic, self.size_bytes, self._uploads.inline_bytes)
+        return may_be_carried(self.size_bytes, self.topic.inline_bytes, self._uploads.inline_bytes)
 
     def stage_inline(self, bytes_max: int) -> int:
         """Encode its records for the entry that is to name it; return how many bytes that is, 0 if it must be uploaded.

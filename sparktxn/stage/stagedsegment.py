@@ -12,17 +12,22 @@ from sparktxn.config.topic import is_compacted, topic_values
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
 
-__all__ = ["RowsDigest", "StageTopic", "StagedSegment", "with_digest"]
+__all__ = ["INLINE_LIST_BYTES_MAX", "RowsDigest", "StageTopic", "StagedSegment", "may_be_carried", "with_digest"]
+
+INLINE_LIST_BYTES_MAX: Final = 131_072
+"""Inline records that one list carries: every follower of the log reads them."""
 
 _UINT64_MAX: Final = 2**64 - 1
-_MINIMA: Final = {
-    "topic_id": 1,
-    "record_count": 1,
-    "size_bytes": 1,
-    "timestamp_min_ms": -1,
-    "timestamp_max_ms": -1,
-    "payload_bytes": -1,
+_RANGES: Final = {
+    "topic_id": (1, arguments.INT64_MAX),
+    "partition": (0, arguments.INT32_MAX),
+    "record_count": (1, arguments.INT64_MAX),
+    "size_bytes": (1, arguments.INT64_MAX),
+    "timestamp_min_ms": (-1, arguments.INT64_MAX),
+    "timestamp_max_ms": (-1, arguments.INT64_MAX),
+    "payload_bytes": (-1, arguments.INT64_MAX),
 }
+_DIGEST_RANGES: Final = dict.fromkeys(("row_count", "low", "high"), (0, _UINT64_MAX))
 
 
 class StageTopic(Struct, frozen=True, kw_only=True):
@@ -91,10 +96,8 @@ class RowsDigest(Struct, frozen=True):
         Raises:
             TypeError, ConfigurationError: a field is not what a digest has.
         """
-        numbers = {
-            name: arguments.integer(name, getattr(self, name), 0, _UINT64_MAX) for name in ("row_count", "low", "high")
-        }
-        return RowsDigest(arguments.identifier("kind", self.kind), **numbers)
+        kind = arguments.identifier("kind", self.kind)
+        return RowsDigest(kind, **arguments.integers(self, _DIGEST_RANGES))
 
     def plus(self, other: RowsDigest | None) -> RowsDigest:
         """Return the digest of these rows and of those of another digest, which may be of another kind."""
@@ -144,15 +147,18 @@ class StagedSegment(Struct, frozen=True):
             TypeError, ConfigurationError: a field is not what a log can hold.
         """
         texts = {name: arguments.identifier(name, getattr(self, name)) for name in ("topic", "segment", "checksum")}
-        numbers = {name: arguments.integer(name, getattr(self, name), minimum) for name, minimum in _MINIMA.items()}
         return replace(
             self,
             **texts,
-            **numbers,
-            partition=arguments.integer("partition", self.partition, 0, arguments.INT32_MAX),
+            **arguments.integers(self, _RANGES),
             data=arguments.instance("data", self.data, bytes, "bytes"),
             digest=None if self.digest is None else arguments.instance("digest", self.digest, RowsDigest).checked(),
         )
+
+
+def may_be_carried(size_bytes: int, topic_limit_bytes: int, store_limit_bytes: int) -> bool:
+    """Return whether an entry may carry records of so many bytes, by the settings of their topic and of the store."""
+    return 0 < min(store_limit_bytes, topic_limit_bytes) >= size_bytes
 
 
 def with_digest(staged: Sequence[StagedSegment], digest: RowsDigest | None) -> list[StagedSegment]:

@@ -26,8 +26,8 @@ from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
 from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.rowpartitions import given_partitions, row_partitions, split
-from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment, StageTopic, with_digest
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX
+from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, RowsDigest, StagedSegment, StageTopic, with_digest
+from sparktxn.stage.uploading import RECORD_BYTES_MAX
 from sparktxn.values import arguments
 
 __all__ = ["STAGING_THREADS", "SegmentStager", "StageTopic", "StagedSegment"]

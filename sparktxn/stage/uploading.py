@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.decodeguard import TooLarge
-from sparktxn.format.segment import INLINE_BYTES_MAX, checksum, encode_inline, encode_segment, stored_schema
+from sparktxn.format.segment import (
+    INLINE_BYTES_MAX,
+    checksum,
+    encode_inline,
+    encode_segment,
+    stored_schema,
+    timestamp_range_ms,
+)
 from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, Ids
@@ -19,13 +25,11 @@ from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.values.quantities import counted
 
 __all__ = [
-    "INLINE_LIST_BYTES_MAX",
     "NOT_COUNTED",
     "RECORD_BYTES_MAX",
     "StageTopic",
     "StagedSegment",
     "inline_segment",
-    "may_be_carried",
     "upload_encoded",
     "upload_segment",
 ]
@@ -33,15 +37,9 @@ __all__ = [
 RECORD_BYTES_MAX: Final = OBJECT_SIZE_MAX - 1024 * 1024
 """The largest record: one that does not compress still fits into a segment that one put can carry."""
 
-INLINE_LIST_BYTES_MAX: Final = 131_072
-"""Inline records that one list carries: every follower of the log reads them."""
-
 _TIMEOUT_S: Final = 60.0
 """How long an upload may take, all attempts together."""
 NOT_COUNTED: Final = -1
-
-# For a segment of a small commit a call of Arrow's kernels costs more than a loop.
-_SMALL_ROWS: Final = 1_024
 
 
 def upload_segment(
@@ -82,7 +80,7 @@ def upload_segment(
         partition,
         encode_segment(table, segment_format=topic.segment_format, compression=topic.compression),
         record_count=table.num_rows,
-        timestamps_ms=timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1]),
+        timestamps_ms=timestamps_ms or timestamp_range_ms(table, stored_schema(topic.schema)),
         payload=payload_bytes(table) if count_payload else NOT_COUNTED,
         clock=clock,
     )
@@ -120,11 +118,6 @@ def upload_encoded(
     return _staged(topic, partition, file_name, record_count, data, range_ms, payload)
 
 
-def may_be_carried(topic: StageTopic, size_bytes: int, store_limit_bytes: int) -> bool:
-    """Return whether an entry may carry records of so many bytes, by the settings of the topic and of the store."""
-    return 0 < min(store_limit_bytes, topic.inline_bytes) >= size_bytes
-
-
 def inline_segment(
     ids: Ids,
     topic: StageTopic,
@@ -148,8 +141,7 @@ def inline_segment(
         return None
     if len(data) > min(bytes_max, INLINE_BYTES_MAX):
         return None
-    found_ms = timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
-    range_ms = _checked_times(topic, found_ms)
+    range_ms = _checked_times(topic, timestamps_ms or timestamp_range_ms(table, stored_schema(topic.schema)))
     name = names.inline_segment(ids.token())
     payload = payload_bytes(table) if count_payload else NOT_COUNTED
     return _staged(topic, partition, name, table.num_rows, data, range_ms, payload, is_inline=True)
@@ -194,16 +186,3 @@ def _checked_times(topic: StageTopic, timestamps_ms: tuple[int, int]) -> tuple[i
             f"a record for topic {topic.name!r} has the timestamp {first_ms} ms: expected 0 or more, 1970 or later",
         )
     return first_ms, last_ms
-
-
-def _timestamp_range_ms(table: pa.Table, column: str) -> tuple[int, int]:
-    timestamps = table.column(column)
-    if len(timestamps) > _SMALL_ROWS:
-        found = pc.min_max(timestamps)
-        return found["min"].value, found["max"].value
-    values = [value for chunk in timestamps.chunks for value in _int64_values(chunk)]
-    return min(values), max(values)
-
-
-def _int64_values(chunk: pa.Array) -> memoryview:
-    return memoryview(chunk.buffers()[1]).cast("q")[chunk.offset : chunk.offset + len(chunk)]

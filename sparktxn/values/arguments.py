@@ -35,6 +35,7 @@ __all__ = [
     "instance",
     "integer",
     "integer_or_none",
+    "integers",
     "items",
     "mapping",
     "path",
@@ -121,6 +122,20 @@ def integer(name: str, value: object, minimum: int = INT64_MIN, maximum: int = I
     return number
 
 
+def integers(given: object, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Return members of `given` as plain ints, by name: those that `ranges` has, each in its range, as `integer` does.
+
+    Raises:
+        TypeError, ConfigurationError: as `integer`.
+    """
+    found = {}
+    for name, (minimum, maximum) in ranges.items():
+        value = getattr(given, name)
+        is_plain = type(value) is int and minimum <= value <= maximum
+        found[name] = value if is_plain else integer(name, value, minimum, maximum)
+    return found
+
+
 def integer_or_none(name: str, value: object, minimum: int = INT64_MIN, maximum: int = INT64_MAX) -> int | None:
     """Return a whole number as `integer` does, or None."""
     return None if value is None else integer(name, value, minimum, maximum)
@@ -190,7 +205,7 @@ def identifier(name: str, value: object, *, may_be_empty: bool = False) -> str:
         TypeError: `value` is not a str.
         ConfigurationError: it is empty, longer than Kafka's protocol can carry, or not UTF-8.
     """
-    plain = text(name, value)
+    plain = value if type(value) is str and value.isascii() else text(name, value)
     if not plain and not may_be_empty:
         raise ConfigurationError(f"{name} is empty: expected a name")
     size = len(plain.encode())

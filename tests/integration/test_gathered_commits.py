@@ -15,8 +15,7 @@ from sparktxn import SinkCommit, Store, read_task
 from sparktxn.errors import ConfigurationError, StoreError
 from sparktxn.format import names
 from sparktxn.format.segment import checksum
-from sparktxn.stage.stagedsegment import StagedSegment
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
+from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment
 from tests.seeds import examples
 from tests.unit.stage.stores import CountingIds
 

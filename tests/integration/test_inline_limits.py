@@ -10,7 +10,7 @@ from sparktxn.format import names
 from sparktxn.format import segment as inline
 from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry
-from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
+from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX
 from tests.world import World
 
 PARTITIONS = 600

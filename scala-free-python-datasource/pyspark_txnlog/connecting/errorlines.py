@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import wraps
 from inspect import isfunction
 from typing import Any, Final, ParamSpec, TypeVar
@@ -22,7 +21,6 @@ __all__ = ["one_line_errors", "with_one_line_errors", "without_frames"]
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 _OWN_VALUE: Final = "1 (pyspark_txnlog)"
 """Any text hides the traceback; this one says who has set it."""
-_END: Final = object()
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -34,8 +32,13 @@ def one_line_errors(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
     @wraps(function)
     def call(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-        with _one_line():
+        _restore()
+        try:
             result = function(*arguments, **named)
+        except Exception as error:
+            _hide(error)
+            raise
+        _restore()
         return _guarded(result) if isinstance(result, Iterator) else result  # type: ignore[return-value]
 
     return call
@@ -69,10 +72,15 @@ def without_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parame
 def _guarded(rows: Iterator[Any]) -> Iterator[Any]:
     try:
         while True:
-            with _one_line():
-                row = next(rows, _END)
-            if row is _END:
+            _restore()
+            try:
+                row = next(rows)
+            except StopIteration:
                 return
+            except Exception as error:
+                _hide(error)
+                raise
+            _restore()
             yield row
     finally:
         close = getattr(rows, "close", None)
@@ -80,23 +88,15 @@ def _guarded(rows: Iterator[Any]) -> Iterator[Any]:
             close()
 
 
-@contextmanager
-def _one_line() -> Iterator[None]:
-    # A worker that lives on must not hide what comes later.
-    _restore()
-    try:
-        yield
-    except Exception as error:
-        # Imported here: Spark imports this package only to learn its name.
-        from sparktxn.errors import KafkaException
+def _hide(error: Exception) -> None:
+    # Imported here: Spark imports this package only to learn its name.
+    from sparktxn.errors import KafkaException
 
-        if isinstance(error, KafkaException):
-            os.environ.setdefault(_HIDE, _OWN_VALUE)
-        raise
-    else:
-        _restore()
+    if isinstance(error, KafkaException):
+        os.environ.setdefault(_HIDE, _OWN_VALUE)
 
 
 def _restore() -> None:
+    # A worker that lives on must not hide what comes later.
     if os.environ.get(_HIDE) == _OWN_VALUE:
         del os.environ[_HIDE]

@@ -159,7 +159,7 @@ def parallelism_of(spark: SparkSession) -> int:
 
 # Spark's Python workers between two steps: each collects all garbage, and its next step waits for that.
 
-_passes_over = False
+_is_asked = False
 
 
 def pass_over_modules() -> None:
@@ -168,7 +168,8 @@ def pass_over_modules() -> None:
     To go through the modules alone takes tens of milliseconds, and a small micro-batch has four workers. A program's
     own process is left as it is.
     """
-    global _passes_over
-    if not _passes_over and in_worker():
-        _passes_over = True
-        gc.freeze()
+    global _is_asked
+    if not _is_asked:
+        _is_asked = True
+        if in_worker():
+            gc.freeze()

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_txnlog.options.groups import offsets_of_batch
 from pyspark_txnlog.options.sparkevents import log_event
@@ -102,21 +102,14 @@ def commit_batch(
         ProducerFenced: others took the transactional id over again and again.
         OutcomeUnknown: the store did not answer in time.
     """
-
-    def commit(store: Store) -> CommitResult:
-        return store.commit(
-            staged,
-            transactional_id=transactional_id,
-            sink=sink,
-            on_replay_mismatch="skip",
-            offsets=_offsets_to_commit(store, options, sink.batch_id),
-        )
-
+    store = open_store(options.path, options.store)
+    offsets = _offsets_to_commit(store, options, sink.batch_id)
+    asked: dict[str, Any] = {"transactional_id": transactional_id, "sink": sink, "offsets": offsets}
     try:
-        result = commit(open_store(options.path, options.store))
+        result = store.commit(staged, on_replay_mismatch="skip", **asked)
     except ProducerFenced:
-        store = _open(options.path, options.store)
-        result = commit(_keep(_address(options.path, options.store), store))
+        store = _keep(_address(options.path, options.store), _open(options.path, options.store))
+        result = store.commit(staged, on_replay_mismatch="skip", **asked)
     if result.mismatch is not None:
         _judge_mismatch(options, sink, result)
 

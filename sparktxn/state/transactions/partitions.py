@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
-from sparktxn.format.names import has_offsets, is_inline, parse_carrier, parse_segment_born, segment_token
+from sparktxn.format.names import carrier, has_offsets, parse_segment_born, segment_token
 from sparktxn.format.segment import INLINE_BYTES_MAX, checksum
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.limits import LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
@@ -68,6 +68,8 @@ FORGOTTEN: Final = CommandResult(duplicate=True)
 
 _CHECKSUM_DIGITS: Final = 8
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
+_NOT_NAMED: Final = -1
+"""What `carrier` returns for a segment whose name does not say the entry that carries it."""
 
 
 def append(delta: Delta, command: Append, context: Context) -> CommandResult | Refusal:
@@ -161,10 +163,11 @@ class _Described(Protocol):
 def inline_problem(segment: _Described, data: bytes) -> str | None:
     """Return what is wrong with the records that a command carries of a segment, or should; None if nothing is."""
     name = segment.segment
-    if not data and not is_inline(name):
+    carried_by = carrier(name, _NOT_NAMED)
+    if not data and carried_by is None:
         return None
     # Only the state gives names that say which entry carries the records.
-    if not data or not is_inline(name) or parse_carrier(name) is not None:
+    if not data or carried_by != _NOT_NAMED:
         return "a name that ends with .inline without inline records, or such records under another name"
     if not len(data) == segment.size_bytes <= INLINE_BYTES_MAX:
         return f"{len(data)} bytes of inline records: expected {segment.size_bytes}, {INLINE_BYTES_MAX} at most"
