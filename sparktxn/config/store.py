@@ -46,7 +46,7 @@ class StoreSettings(Settings):
         "checkpoint.entries",
         64,
         integer(1, 100_000),
-        "A checkpoint is written when this many entries are newer than the newest one, or those that are newer have 128 KiB times this number. They also have at least two fifths of the bytes of its head, which grow with the topics.",
+        "A checkpoint is written when this many entries are newer than the newest one, or those that are newer have 128 KiB times this number. They also have at least two fifths of the bytes of its head, which grows with the topics.",
     )
     checkpoint_merge_runs: int = field(default_factory=lambda: MERGE_RUNS)
     """How many sealed runs of about one length are merged into one."""

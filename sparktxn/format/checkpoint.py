@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
+import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject
-from sparktxn.format.decodeguard import READER_FEATURES, check_features, undecodable
+from sparktxn.format.decodeguard import PACKED_HEADS, READER_FEATURES, check_features, undecodable
 from sparktxn.format.entry import check_format, is_sealed, open_document, seal_document
 from sparktxn.format.names import check_names, checked_name
 from sparktxn.values.structs import (
@@ -31,6 +32,8 @@ from sparktxn.values.structs import (
 
 __all__ = [
     "HALVES_PREFIX",
+    "PACKED_PARTS_MIN",
+    "PACKED_PART_BYTES",
     "PUBLISHED_PREFIX",
     "SEGMENTS_PREFIX",
     "TABLES_PREFIX",
@@ -80,6 +83,18 @@ _HALF_GROUP_BUCKETS: Final = 16
 _HALF_OUTCOMES_PER_PART: Final = 64
 
 
+PACKED_PARTS_MIN: Final = 400
+"""A head with fewer parts, of 64 KiB, is not packed: all versions can read it, and it costs little."""
+
+PACKED_PART_BYTES: Final = 45
+"""What a part takes in a packed head: its SHA-256, 32 bytes in base64, and what differs in names."""
+
+_UNPACKED_PART_BYTES_MAX: Final = 256
+"""A part takes some 30 bytes of the columns: more than this would be another document, or one made to take memory."""
+
+_SHA256_BYTES: Final = 32
+
+
 class PartRef(Struct, frozen=True, gc=False, array_like=True):
     """A part as a head names it."""
 
@@ -109,26 +124,60 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
     checksum: str = ""
 
 
-class _PartsAtUse(Mapping[str, PartRef]):
-    """The parts that a stored head names. A reference is decoded and its name checked when it is asked for.
+class PackedParts(Struct, frozen=True, forbid_unknown_fields=True):
+    """The names of a head's parts in columns, one place for each part, in the order of parts' names.
+
+    Part i is the object `folders[in_folder[i]]/<numbers[i]>.json`.
+    """
+
+    parts: list[str]
+    folders: list[str]
+    in_folder: list[Int64]
+    numbers: list[Int64]
+    sizes_bytes: list[Int64]
+
+
+class _StoredHead(CheckpointHead, frozen=True, kw_only=True):
+    """A head as it is stored. If it is packed, `parts` is empty.
+
+    `packed` is then the JSON of `PackedParts`, compressed by zstd, and `packed_digests` their SHA-256, 32 bytes each.
+    """
+
+    packed: bytes = b""
+    packed_digests: bytes = b""
+
+
+class _OpenedHead(_StoredHead, frozen=True, kw_only=True):
+    parts: Mapping[str, msgspec.Raw]  # type: ignore[assignment]
+
+
+AnyHead = TypeVar("AnyHead", bound=_StoredHead)
+Stored = TypeVar("Stored")
+
+
+class _PartsAtUse(Mapping[str, PartRef], Generic[Stored]):
+    """The parts that a stored head names. A reference is made and its name checked when it is asked for.
 
     Raises, when a reference is asked for:
         FormatVersionError: it is of a newer format.
         DamagedObject: it is not a reference, or its name is not one inside the store.
     """
 
-    def __init__(self, stored: Mapping[str, msgspec.Raw], data: bytes, name: str, entry: int) -> None:
+    def __init__(
+        self,
+        stored: Mapping[str, Stored],
+        make: Callable[[Stored], PartRef],
+        name: str,
+        head: Callable[[], CheckpointHead],
+    ) -> None:
+        """`make` makes a reference of what is stored of it; `head` returns what `decode_head` returns, or raises."""
         self._stored = stored
-        self._data = data
+        self._make = make
         self._name = name
-        self._entry = entry
+        self.head = head
 
     def __getitem__(self, part: str) -> PartRef:
-        stored = self._stored[part]
-        try:
-            ref = _ref_decoder.decode(stored)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise undecodable(bytes(stored), self._name, PartRef, "a part's reference", error) from None
+        ref = self._make(self._stored[part])
         checked_name(ref.name, self._name)
         return ref
 
@@ -141,14 +190,6 @@ class _PartsAtUse(Mapping[str, PartRef]):
     def __len__(self) -> int:
         return len(self._stored)
 
-    def head(self) -> CheckpointHead:
-        """Return the head that `decode_head` returns, and raise what it raises."""
-        return decode_head(self._data, self._name, self._entry)
-
-
-class _OpenedHead(CheckpointHead, frozen=True, kw_only=True):
-    parts: Mapping[str, msgspec.Raw]  # type: ignore[assignment]
-
 
 class CheckpointHint(Struct, frozen=True):
     """Which checkpoint was the newest when the hint was written; never trusted."""
@@ -157,11 +198,10 @@ class CheckpointHint(Struct, frozen=True):
     checkpoint: str
 
 
-AnyHead = TypeVar("AnyHead", bound=CheckpointHead)
-
 _encoder: Final = msgspec.json.Encoder()
-_head_decoder: Final = msgspec.json.Decoder(CheckpointHead)
+_head_decoder: Final = msgspec.json.Decoder(_StoredHead)
 _opened_head_decoder: Final = msgspec.json.Decoder(_OpenedHead)
+_packed_decoder: Final = msgspec.json.Decoder(PackedParts)
 _ref_decoder: Final = msgspec.json.Decoder(PartRef)
 _hint_decoder: Final = msgspec.json.Decoder(CheckpointHint)
 _part_decoder: Final = msgspec.json.Decoder(list[StateRecord])
@@ -282,8 +322,27 @@ def encode_head(head: CheckpointHead) -> bytes:
     fields = msgspec.structs.asdict(head)
     del fields["checksum"]
     # A reader then need not sort them for the digest.
-    fields["parts"] = dict(sorted(head.parts.items()))
+    fields["parts"] = parts = dict(sorted(head.parts.items()))
+    if len(parts) >= PACKED_PARTS_MIN:
+        fields |= {
+            "parts": {},
+            "packed": pa.Codec("zstd").compress(_encoder.encode(_columns(parts)), asbytes=True),
+            "packed_digests": b"".join([bytes.fromhex(ref.digest) for ref in parts.values()]),
+            "reader_features": sorted({*head.reader_features, PACKED_HEADS}),
+        }
     return seal_document(_encoder.encode(fields))[0]
+
+
+def _columns(parts: Mapping[str, PartRef]) -> PackedParts:
+    named = [ref.name.removesuffix(".json").rpartition("/") for ref in parts.values()]
+    folders = {folder: index for index, folder in enumerate(sorted({folder for folder, _, _ in named}))}
+    return PackedParts(
+        [*parts],
+        [*folders],
+        [folders[folder] for folder, _, _ in named],
+        [int(number) for _, _, number in named],
+        [ref.size_bytes for ref in parts.values()],
+    )
 
 
 def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
@@ -293,7 +352,12 @@ def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
         FormatVersionError: it is of a newer format, or requires a feature that this version cannot read.
         DamagedObject: it is damaged, or is not of entry `entry`.
     """
-    head = _decoded_head(_head_decoder, data, name, entry)
+    stored = _stored_head(_head_decoder, data, name, entry)
+    parts = stored.parts
+    if stored.packed:
+        places, make = _packed_parts(stored, name)
+        parts = {part: make(place) for part, place in places.items()}
+    head = _with_parts(stored, parts)
     check_names([ref.name for ref in head.parts.values()], name)
     if state_digest(head.parts) != head.digest:
         raise DamagedObject(name, "its digest is not that of its parts")
@@ -308,9 +372,20 @@ def decode_opened_head(data: bytes, name: str, entry: int) -> CheckpointHead:
     Raises:
         FormatVersionError, DamagedObject: as `decode_head`, but for what its parts are.
     """
-    head = _decoded_head(_opened_head_decoder, data, name, entry)
-    fields = {field: getattr(head, field) for field in CheckpointHead.__struct_fields__}
-    return CheckpointHead(**fields | {"parts": _PartsAtUse(head.parts, data, name, entry)})
+
+    def decoded(part: msgspec.Raw) -> PartRef:
+        try:
+            return _ref_decoder.decode(part)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise undecodable(bytes(part), name, PartRef, "a part's reference", error) from None
+
+    def whole() -> CheckpointHead:
+        return decode_head(data, name, entry)
+
+    stored = _stored_head(_opened_head_decoder, data, name, entry)
+    if stored.packed:
+        return _with_parts(stored, _PartsAtUse(*_packed_parts(stored, name), name, whole))
+    return _with_parts(stored, _PartsAtUse(stored.parts, decoded, name, whole))
 
 
 def checked_head(head: CheckpointHead) -> CheckpointHead:
@@ -322,19 +397,61 @@ def checked_head(head: CheckpointHead) -> CheckpointHead:
     return head.parts.head() if isinstance(head.parts, _PartsAtUse) else head
 
 
-def _decoded_head(decoder: msgspec.json.Decoder[AnyHead], data: bytes, name: str, entry: int) -> AnyHead:
+def _stored_head(decoder: msgspec.json.Decoder[AnyHead], data: bytes, name: str, entry: int) -> AnyHead:
     if not is_sealed(data):
         open_document(data, name)
     try:
         head = decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         open_document(data, name)
-        raise undecodable(data, name, CheckpointHead, "a checkpoint's head", error) from None
+        raise undecodable(data, name, _StoredHead, "a checkpoint's head", error) from None
     check_format(head.format, name)
     check_features(head.reader_features, READER_FEATURES, name, "read")
     if head.entry != entry:
         raise DamagedObject(name, f"it holds the state after entry {head.entry}")
+    if head.packed and (head.parts or PACKED_HEADS not in head.reader_features):
+        raise DamagedObject(name, f"it is packed, and also names parts unpacked or lacks the feature {PACKED_HEADS!r}")
     return head
+
+
+def _packed_parts(stored: _StoredHead, name: str) -> tuple[dict[str, int], Callable[[int], PartRef]]:
+    """Return the places of a packed head's parts, and what makes the reference of a place; its name is not checked.
+
+    Raises:
+        FormatVersionError: they have a member that is not known.
+        DamagedObject: they are not what a writer packs.
+    """
+    digests = stored.packed_digests
+    count = len(digests) // _SHA256_BYTES
+    try:
+        with pa.CompressedInputStream(pa.py_buffer(stored.packed), "zstd") as stream:
+            data = stream.read(count * _UNPACKED_PART_BYTES_MAX + 1)
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedObject(name, f"what it has packed cannot be decompressed ({error})") from None
+    if len(data) > count * _UNPACKED_PART_BYTES_MAX:
+        raise DamagedObject(name, f"what it has packed has more than {_UNPACKED_PART_BYTES_MAX} bytes a part")
+    try:
+        packed = _packed_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(data, name, PackedParts, "a head's packed parts", error) from None
+    parts, folders, in_folder, numbers, sizes_bytes = msgspec.structs.astuple(packed)
+    places = {part: place for place, part in enumerate(parts)}
+    lengths = {*map(len, (places, parts, in_folder, numbers, sizes_bytes)), len(digests) / _SHA256_BYTES}
+    if lengths != {count} or not 0 <= min(in_folder) <= max(in_folder) < len(folders):
+        raise DamagedObject(name, "the columns of its packed parts do not belong together")
+
+    def made(place: int) -> PartRef:
+        digest_ = digests[place * _SHA256_BYTES : (place + 1) * _SHA256_BYTES].hex()
+        return PartRef(f"{folders[in_folder[place]]}/{numbers[place]}.json", sizes_bytes[place], digest_)
+
+    return places, made
+
+
+def _with_parts(stored: _StoredHead, parts: Mapping[str, PartRef]) -> CheckpointHead:
+    """Return the head that a stored one says, with all of its parts: how they are stored says nothing of the state."""
+    fields = {field: getattr(stored, field) for field in CheckpointHead.__struct_fields__}
+    features = tuple(feature for feature in stored.reader_features if feature != PACKED_HEADS)
+    return CheckpointHead(**fields | {"parts": parts, "reader_features": features})
 
 
 def encode_hint(hint: CheckpointHint) -> bytes:

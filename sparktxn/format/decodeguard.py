@@ -19,6 +19,7 @@ from sparktxn.errors import DamagedObject, FormatVersionError, StoreError
 
 __all__ = [
     "DECODED_BYTES_MAX",
+    "PACKED_HEADS",
     "READER_FEATURES",
     "ROWS_MAX",
     "TABLES",
@@ -365,7 +366,10 @@ def _i64(data: bytes | pa.Buffer, position: int) -> int:
 TABLES: Final = "tables"
 """The feature of a store that publishes topics as tables: its state has records of them, and a vacuum keeps more."""
 
-READER_FEATURES: Final[frozenset[str]] = frozenset({TABLES})
+PACKED_HEADS: Final = "packed_heads"
+"""The feature of a checkpoint's head whose names are compressed: the head has it, and the store's state does not."""
+
+READER_FEATURES: Final[frozenset[str]] = frozenset({TABLES, PACKED_HEADS})
 """The features that this version can read."""
 
 WRITER_FEATURES: Final[frozenset[str]] = frozenset({TABLES})

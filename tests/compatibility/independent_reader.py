@@ -293,12 +293,35 @@ class StoreReader:
         expect(
             f"{padded(head['entry'])}-{head['checkpoint']}.json" == name.split("/")[-1], name, "it has another's name"
         )
+        if head.get("packed"):
+            head = self._unpacked(name, head)
         lines = (
             f"{part} {ref[2]}\n" for part, ref in sorted(head["parts"].items()) if not part.startswith("segments/")
         )
         digest = hashlib.sha256("".join(lines).encode()).hexdigest()
         expect(digest == head["digest"], name, "its digest is not that of its parts")
         return head
+
+    @staticmethod
+    def _unpacked(name: str, head: Record) -> Record:
+        """A packed head as one that is not."""
+        expect(not head["parts"], name, "it is packed, and names parts besides")
+        expect("packed_heads" in head["reader_features"], name, "it is packed and does not say so")
+        digests = base64.b64decode(head["packed_digests"])
+        with pa.CompressedInputStream(pa.py_buffer(base64.b64decode(head["packed"])), "zstd") as stream:
+            data = stream.read(len(digests) // 32 * 256 + 1)
+        expect(len(data) <= len(digests) // 32 * 256, name, "its columns are too long")
+        columns = json.loads(data)
+        places = {"parts", "in_folder", "numbers", "sizes_bytes"}
+        expect(set(columns) == {*places, "folders"}, name, "it has other columns")
+        expect({len(columns[each]) * 32 for each in places} == {len(digests)}, name, "its columns differ in length")
+        parts = {}
+        for place, part in enumerate(columns["parts"]):
+            folder = columns["folders"][columns["in_folder"][place]]
+            digest = digests[32 * place : 32 * place + 32].hex()
+            parts[part] = [f"{folder}/{columns['numbers'][place]}.json", columns["sizes_bytes"][place], digest]
+        expect([*parts] == sorted(parts), name, "its parts are not in the order of their names")
+        return head | {"parts": parts}
 
     def parts(self, head: Record) -> dict[Key, Record]:
         """All records of a checkpoint, its parts checked."""

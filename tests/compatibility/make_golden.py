@@ -1,7 +1,8 @@
 """Writes the golden stores of a version: `python tests/compatibility/make_golden.py VERSION`.
 
-`VERSION` has every kind of command that an entry can hold, and `VERSION-vacuumed` what a vacuum leaves. A store that an
-earlier version wrote is never written again: later versions show that they can read it.
+`VERSION` has every kind of command that an entry can hold, `VERSION-vacuumed` what a vacuum leaves, and
+`VERSION-packed` the same with heads as a store of many topics has them. A store that an earlier version wrote is never
+written again: later versions show that they can read it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from sparktxn.format import checkpoint
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, LeaveGroup
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
@@ -274,6 +277,12 @@ def write_vacuumed(folder: Path) -> None:
     _keep(workload, folder)
 
 
+def write_packed(folder: Path) -> None:
+    """Writes what `write_vacuumed` does, with heads that are packed."""
+    with patch.object(checkpoint, "PACKED_PARTS_MIN", 1):
+        write_vacuumed(folder)
+
+
 def _keep(workload: Workload, folder: Path) -> None:
     """Note what a reader finds, and keep what is on the disk now: closing would abort what is to be found open."""
     found = contents(str(folder))
@@ -285,7 +294,8 @@ def _keep(workload: Workload, folder: Path) -> None:
 
 
 def main(version: str) -> None:
-    for name, write in ((version, write_all), (f"{version}-vacuumed", write_vacuumed)):
+    stores = ((version, write_all), (f"{version}-vacuumed", write_vacuumed), (f"{version}-packed", write_packed))
+    for name, write in stores:
         target = GOLDEN / name
         if target.exists():
             raise SystemExit(f"{target.relative_to(ROOT)} exists, and shows what its version wrote: give another name")

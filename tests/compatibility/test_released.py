@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from sparktxn import Store
-from sparktxn.format.commands import RequireFeatures
+from sparktxn.format.checkpoint import PACKED_PARTS_MIN
+from sparktxn.format.commands import CreateTopic, RequireFeatures
 from tests.forkserver import ForkServer
 
 LIBRARIES = ("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "msgspec", "pydantic")
@@ -120,3 +121,18 @@ def test_what_it_does_not_know_is_refused_by_the_name_of_a_feature(
     with Store.open(tmp_path / "store") as store, store.log.within(10):
         store.log.submit([RequireFeatures(("a_later_feature",))])
     assert "a_later_feature" in released.run("refused", tmp_path / "store")
+
+
+def test_a_packed_head_is_refused_by_the_name_of_its_feature(
+    tmp_path: Path, released: Version, newest: Version
+) -> None:
+    newest.run("create", tmp_path / "store")
+    with Store.open(tmp_path / "store") as store, store.log.within(10):
+        for number in range(PACKED_PARTS_MIN):
+            store.log.submit([CreateTopic(f"create {number}", f"topic-{number}", 1)])
+        store.log.checkpoint()
+    assert "packed_heads" in released.run("refused", tmp_path / "store")
+    # The next version goes on, and so does what it checks and vacuums.
+    newest.run("write", tmp_path / "store")
+    found = read(newest, tmp_path / "store")
+    assert (len(found["rows"]), found["problems"]) == (4, [])

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import google_crc32c
 import msgspec
@@ -21,7 +22,7 @@ import pyarrow as pa
 from pyspark_txnlog.options.offsets import parse_offsets
 from pyspark_txnlog.options.options import READ, ReadOptions
 from sparktxn.errors import ConfigurationError, StoreError
-from sparktxn.format import names
+from sparktxn.format import checkpoint, names
 from sparktxn.format.appends import decode_appends, encode_appends
 from sparktxn.format.checkpoint import (
     PartRef,
@@ -32,6 +33,7 @@ from sparktxn.format.checkpoint import (
     decode_opened_head,
     decode_part,
     digest,
+    encode_head,
     encode_marker,
 )
 from sparktxn.format.commands import Append
@@ -144,6 +146,14 @@ def _head(data: bytes) -> object:
     return head
 
 
+def _packed_head() -> bytes:
+    """The newest head, packed although it names few parts."""
+    head = newest_head(_store())
+    assert head is not None
+    with patch.object(checkpoint, "PACKED_PARTS_MIN", 1):
+        return encode_head(head)
+
+
 def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: parse(data.decode("utf-8", "surrogateescape"))
 
@@ -243,6 +253,7 @@ DECODERS = {
         Decoder("entry", _entry, lambda: _objects(r"_log/\d+\.json"), "sealed"),
         Decoder("store", lambda data: decode_store(data, OBJECT_NAME), lambda: _objects(names.STORE), "sealed"),
         Decoder("head", _head, lambda: _objects(r"_log/_checkpoints/[^/]*\.json")[-1:], "sealed"),
+        Decoder("packed head", _head, lambda: [_packed_head()], "sealed"),
         Decoder("intent", lambda data: decode_intent(data, OBJECT_NAME, 3, TOKEN), _intents, "sealed"),
         Decoder("copy", lambda data: decode_copy(data, OBJECT_NAME, 2), _copies, "sealed"),
         Decoder("part", _part, lambda: _objects(r"_log/_checkpoints/.*/\d+\.json"), "json"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparktxn.errors import DamagedObject, OutcomeUnknown
-from sparktxn.format import names
+from sparktxn.format import checkpoint, names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
 from sparktxn.format.entry import seal_document
 from sparktxn.log.follow.heads import newest_head
@@ -346,6 +346,7 @@ def test_an_opening_asks_for_few_entries_at_once_however_rare_checkpoints_are(sh
 def test_heads_take_no_more_bytes_than_a_few_times_those_of_the_entries(shared, monkeypatch) -> None:
     """A head names every part of the state: with many parts it is written more rarely than its entries are counted."""
     monkeypatch.setattr(checkpointer, "_HEAD_BYTES_FREE", 0)
+    monkeypatch.setattr(checkpoint, "PACKED_PARTS_MIN", 1)
     writer = shared.client(checkpoint_entries=4)
     writer.submit(*(CreateTopic(f"create {number}", f"topic-{number}", 1) for number in range(100)))
     for number in range(200):

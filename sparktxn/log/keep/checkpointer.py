@@ -16,6 +16,7 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format import names
 from sparktxn.format.checkpoint import (
+    PACKED_PART_BYTES,
     SEGMENTS_PREFIX,
     CheckpointHead,
     CheckpointHint,
@@ -54,7 +55,6 @@ __all__ = ["Checkpointer"]
 _PUT_TOGETHER: Final = 64
 """So many parts are encoded and put at a time: memory stays bounded."""
 
-_HEAD_BYTES_PER_PART: Final = 160
 _HEAD_BYTES_FREE: Final = 65_536
 _HEADS_PER_ENTRIES: Final = 2.5
 """A head takes at most this many times the bytes of the entries that it spares: opening reads the others."""
@@ -130,7 +130,7 @@ class Checkpointer:
         So the heads of a store with many topics take at most a few times as many bytes as its entries.
         """
         head = tail.parts.head
-        head_bytes = 0 if head is None else len(head.parts) * _HEAD_BYTES_PER_PART - _HEAD_BYTES_FREE
+        head_bytes = 0 if head is None else len(head.parts) * PACKED_PART_BYTES - _HEAD_BYTES_FREE
         return tail.bytes_since_checkpoint >= times * head_bytes / _HEADS_PER_ENTRIES
 
     def _start(self, work: Callable[[], object]) -> None:
