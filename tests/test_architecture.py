@@ -316,6 +316,38 @@ def test_a_partition_has_one_name_by_its_topics_name_and_one_by_its_id() -> None
     assert PAIRS_THAT_ARE_NO_PARTITIONS.keys() <= found.keys()
 
 
+def test_a_list_of_public_names_says_more_than_the_names_do() -> None:
+    """A name without an underscore is public: `__all__` is for packages, doors, and what hands on names of others."""
+    repeated = []
+    for path in MODULES:
+        tree = trees()[name_of(path)]
+        defined = {name for node in tree.body for name in _names_of(node)}
+        if path.name != "__init__.py" and path.stem not in LISTS_THAT_ARE_READ and "__dir__" not in defined:
+            listed = [node.value for node in tree.body if "__all__" in _names_of(node) and isinstance(node, ast.Assign)]
+            names = [
+                name for value in listed for name in ast.walk(value) if isinstance(name, ast.Constant | ast.Starred)
+            ]
+            if names and all(isinstance(name, ast.Constant) and name.value in defined for name in names):
+                repeated.append(name_of(path))
+    assert repeated == []
+
+
+def _names_of(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case _:
+            return []
+
+
+LISTS_THAT_ARE_READ = {"aioclients"}
+"""`compat` puts what they name in the place of confluent-kafka's."""
+
+
 NAMES_USED_AGAIN_MAX = 25
 
 

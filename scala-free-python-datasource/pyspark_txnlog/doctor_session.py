@@ -15,8 +15,6 @@ import sparktxn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["examine", "main"]
-
 Finding = tuple[str, str, str, str | None]
 
 _INSTALL = "install sparktxn for the Python of the executors, or ship it: docs/spark.md says how (Clusters)"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparktxn.maintenance.taskrunning import RunTasks
 
-__all__ = ["main", "run_on"]
-
 _TASK: Final = "task"
 _NUMBER: Final = "number"
 

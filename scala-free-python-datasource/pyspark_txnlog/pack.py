@@ -14,8 +14,6 @@ import pyspark_txnlog
 import sparktxn
 from sparktxn.values import arguments
 
-__all__ = ["main", "pack"]
-
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every member, the first that a zip file can say: equal packages give an equal file."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark_txnlog.options.options import GivenOptions
     from pyspark_txnlog.reading.views import PinnedView
 
-__all__ = ["DefaultSource", "source_for"]
-
 
 @with_one_line_errors
 class DefaultSource(DataSource):

@@ -38,36 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "BATCH_ID",
-    "COMMITTING_WORKER",
-    "DECLARED_TYPE",
-    "FILE_SINK_FOLDER",
-    "FILE_SINK_IGNORED",
-    "PLANNING_WORKER",
-    "QUERY_ID",
-    "ROW_NUMBER",
-    "RUN_ID",
-    "ArrowQuery",
-    "ArrowRows",
-    "HoldableRows",
-    "arrays",
-    "context_of",
-    "has_file_system",
-    "holdable_rows",
-    "in_worker",
-    "interrupted_in_one_line",
-    "is_classic",
-    "is_stopped",
-    "item",
-    "known_nullable",
-    "only_commits",
-    "optimized",
-    "place_in_sorted",
-    "running_python",
-    "takes_filters",
-]
-
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"

@@ -19,8 +19,6 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
 from sparktxn.values.quantities import html_table
 
-__all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "answered", "clock_of", "list_of", "names_of"]
-
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 P = ParamSpec("P")

@@ -57,9 +57,6 @@ from sparktxn.store.memberwatch import seen_members
 from sparktxn.values import arguments
 from sparktxn.values.structs import ProducerIdAndEpoch
 
-__all__ = ["AdminClient", "GroupCalls", "PartitionProducerState", "ProducerState", "describe_producers"]
-
-
 # The calls of `AdminClient` for consumer groups.
 #
 # Each call that meets members first takes out those that are overdue, as a broker does it by itself. A process that

@@ -39,19 +39,6 @@ from sparktxn.state.settings import TIMESTAMP_TYPE, changes_times, is_fixed
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
 
-__all__ = [
-    "Column",
-    "TopicChange",
-    "alter_configs",
-    "alter_topic",
-    "check_given_once",
-    "describe_configs",
-    "parse_column",
-    "replace_configs",
-    "setting_changes",
-]
-
-
 _Check = Callable[[Mapping[str, Any]], dict[str, str]]
 
 _NODE: Final = str(node_of("").id)

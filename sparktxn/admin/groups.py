@@ -36,28 +36,6 @@ from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
-__all__ = [
-    "RESET_TARGETS",
-    "OffsetMove",
-    "OffsetReset",
-    "Overdue",
-    "ResetTarget",
-    "alter_group_offsets",
-    "apply_reset",
-    "check_without_members",
-    "delete_group",
-    "delete_group_offsets",
-    "describe_group",
-    "group_lag",
-    "group_metadata",
-    "group_offsets",
-    "list_groups",
-    "member_row",
-    "planned_reset",
-    "remove_members",
-]
-
-
 Overdue = Collection[tuple[str, str]]
 """Members that count as dead though the log has them yet: (group id, member id)."""
 

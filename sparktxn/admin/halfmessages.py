@@ -16,8 +16,6 @@ from sparktxn.log.log import Log
 from sparktxn.values import arguments
 from sparktxn.values.structs import HalfState
 
-__all__ = ["HalfMessageCalls", "HalfMessageCounts", "HalfMessageId", "HalfMessageListing", "HalfMessageState"]
-
 
 class HalfMessageState(StrEnum):
     """Whether a half message waits for its outcome, or is kept after its last check."""

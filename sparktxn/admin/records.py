@@ -21,8 +21,6 @@ from sparktxn.scan.offsets import offset_for_time, view_of_existing
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
 
-__all__ = ["delete_records", "list_offsets"]
-
 _Listed = TypeVar("_Listed")
 _Place = tuple[str, int, int]
 """A topic, a partition and an offset."""

@@ -25,18 +25,6 @@ from sparktxn.state.topics import check_new_name
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import TopicState
 
-__all__ = [
-    "add_columns",
-    "changeable_topic",
-    "checked",
-    "create_partitions",
-    "create_topic",
-    "delete_topic",
-    "describe_topic",
-    "existing_topic",
-    "refusal",
-]
-
 _DEFAULT_PARTITIONS: Final = 1
 
 

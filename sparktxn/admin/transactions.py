@@ -22,23 +22,6 @@ from sparktxn.values.arrowvalues import byte_strings
 from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
 from sparktxn.values.structs import TransactionState as TransactionRecord
 
-__all__ = [
-    "AbortTransactionSpec",
-    "HangingTransaction",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionState",
-    "abort_ongoing",
-    "abort_transaction",
-    "describe_transaction",
-    "fence_producer",
-    "find_hanging_transactions",
-    "list_transactions",
-    "matching_texts",
-    "ongoing_transaction",
-]
-
-
 # Regular expressions that clients of a server send: matched by RE2, in time that grows with the texts alone.
 #
 # Python's `re` backtracks, without end for some patterns, and keeps the interpreter's lock meanwhile. One pattern of

@@ -26,20 +26,6 @@ from sparktxn.producer import Producer
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
 
-__all__ = [
-    "AIOClient",
-    "AIOConsumer",
-    "AIOProducer",
-    "AwaitedMethod",
-    "Left",
-    "awaited",
-    "ended",
-    "in_callback",
-    "on_loop",
-    "seen",
-]
-
-
 C = TypeVar("C", bound=Consumer | Producer)
 P = ParamSpec("P")
 

@@ -19,8 +19,6 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = ["Address", "find_address", "is_same_kind", "profiles", "profiles_file", "settings_of", "split_option"]
-
 STORE_VARIABLE: Final = "TXNLOG_STORE"
 PROFILE_VARIABLE: Final = "TXNLOG_PROFILE"
 _DEFAULT: Final = "default"

@@ -19,8 +19,6 @@ from sparktxn.cli.verb import GuessingGroup, root_options
 if TYPE_CHECKING:
     from sparktxn.maintenance.taskrunning import RunTasks
 
-__all__ = ["MODULES", "VERBS", "load", "run"]
-
 VERBS: Final = {
     "topics": "List, create, describe, alter and delete topics.",
     "settings": "List or alter the settings of the store. Those of topics are defaults of topics that do not set them.",

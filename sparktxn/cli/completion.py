@@ -21,8 +21,6 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.process.clock import Deadline, SystemClock
 
-__all__ = ["groups", "profile_names", "setting_names", "settings", "store_settings", "topics", "transactional_ids"]
-
 Names = list[str | tuple[str, str]]
 """Words, or words with their help."""
 

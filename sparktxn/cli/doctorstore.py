@@ -26,9 +26,6 @@ from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.values.quantities import counted, duration_text
 
-__all__ = ["FAILED", "OK", "WARNING", "Check", "examine", "examine_executors", "examine_spark"]
-
-
 OK: Final = "ok"
 FAILED: Final = "failed"
 WARNING: Final = "warning"

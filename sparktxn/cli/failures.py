@@ -17,21 +17,6 @@ from sparktxn.config.values import Unit
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaException, StoreNotFound
 from sparktxn.values.quantities import duration_text, size_text, time_text
 
-__all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "WRONG_USAGE",
-    "WrongUsage",
-    "printable",
-    "progress_text",
-    "quantity",
-    "report",
-    "time_ms",
-    "value_text",
-    "warnings_in_lines",
-]
-
-
 # Values as text: times, progress, and names that a terminal must not take for commands.
 
 

@@ -11,8 +11,6 @@ from sparktxn.cli.streams import ended, make_usable
 if TYPE_CHECKING:
     from sparktxn.maintenance.taskrunning import RunTasks
 
-__all__ = ["main"]
-
 
 def main(run_tasks: RunTasks[Any, Any] | None = None) -> int:
     """Run the command with this process's arguments; return its exit code.

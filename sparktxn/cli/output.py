@@ -20,8 +20,6 @@ from sparktxn.cli.failures import progress_text, value_text
 from sparktxn.cli.streams import has_reader, write_bytes
 from sparktxn.process.clock import Clock
 
-__all__ = ["Meter", "Output", "Row"]
-
 Row = Mapping[str, Any]
 
 _FILE_COLUMNS: Final = 10_000

@@ -21,21 +21,6 @@ from sparktxn.store import Store, read_task
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = [
-    "Printer",
-    "Record",
-    "Start",
-    "format_printer",
-    "json_line",
-    "parse_start",
-    "read_topics",
-    "readable",
-    "record_of",
-    "records_of",
-    "unescaped",
-]
-
-
 Printer = Callable[["Record"], bytes]
 
 

@@ -13,8 +13,6 @@ from sparktxn.cli.verb import option
 from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.process.listening import Endpoint, endpoint
 
-__all__ = ["AllowHost", "Port", "listen_endpoint", "listen_option", "server_of"]
-
 _HOST: Final = "127.0.0.1"
 
 Port = Annotated[

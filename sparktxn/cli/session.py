@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparktxn.maintenance.taskrunning import RunTasks
     from sparktxn.store import Store
 
-__all__ = ["TIMEOUT_S", "Given", "Session"]
-
 TIMEOUT_S: Final = 60.0
 
 

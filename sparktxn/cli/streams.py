@@ -15,8 +15,6 @@ from typing import Any, BinaryIO, Final, TextIO, cast
 
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["Text", "ended", "has_reader", "make_usable", "standard_input", "write_bytes"]
-
 _DESCRIPTORS: Final = 3
 _FAILED: Final = 1
 

@@ -33,24 +33,6 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.values import MILLISECONDS
 from sparktxn.values import arguments
 
-__all__ = [
-    "EXAMPLES",
-    "OF_COMMAND",
-    "OF_GROUP",
-    "Apply",
-    "GuessingGroup",
-    "Order",
-    "OrderOption",
-    "argument",
-    "option",
-    "print_version",
-    "root_options",
-    "set_option",
-    "unset_option",
-    "verb",
-]
-
-
 # Verbs as users guess them: what the command does for `help` and `version`, and which verb it names for a word.
 
 OF_COMMAND: Final[Mapping[str, str]] = {

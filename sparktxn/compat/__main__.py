@@ -11,8 +11,6 @@ from sparktxn.compat.clients import STORES_VARIABLE
 from sparktxn.compat.installing import install
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["main"]
-
 _USAGE: Final = f"""\
 usage: python -m sparktxn.compat [--stores STORES] program.py [arguments…]
        python -m sparktxn.compat [--stores STORES] -m module [arguments…]

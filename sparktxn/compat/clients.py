@@ -12,20 +12,6 @@ from sparktxn.log.log import Log
 from sparktxn.objectstore.uri import broker_addresses
 from sparktxn.values import arguments
 
-__all__ = [
-    "ADDRESS_SETTINGS",
-    "STORES_VARIABLE",
-    "AdminClient",
-    "Consumer",
-    "DeserializingConsumer",
-    "Producer",
-    "SerializingProducer",
-    "Stores",
-    "applied",
-    "use_stores",
-]
-
-
 # Which store a program means by the address of a broker.
 
 STORES_VARIABLE: Final = "SPARKTXN_STORES"

@@ -17,9 +17,6 @@ from sparktxn import admin
 from sparktxn.compat import clients
 from sparktxn.compat.clients import Stores, use_stores
 
-__all__ = ["REPLACED", "WITHOUT_PACKAGE", "install"]
-
-
 # The modules of confluent-kafka that this library takes the place of, made from its own names.
 
 _MODEL: Final = (

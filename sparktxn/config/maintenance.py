@@ -9,17 +9,6 @@ from sparktxn.config.settings import Settings, setting, settings_of
 from sparktxn.config.values import BYTES, MILLISECONDS, integer, text
 from sparktxn.errors import ConfigurationError
 
-__all__ = [
-    "COMPACT_SETTINGS",
-    "REWRITE_SETTINGS",
-    "SWEEP_SETTINGS",
-    "VACUUM_SETTINGS",
-    "CompactSettings",
-    "RewriteSettings",
-    "SweepSettings",
-    "VacuumSettings",
-]
-
 _DAY_MS: Final = 86_400_000
 _expiration_ms: Final = integer(1, 2**53, MILLISECONDS)
 

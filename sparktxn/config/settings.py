@@ -16,9 +16,6 @@ from sparktxn.config.values import Parser
 from sparktxn.errors import ConfigurationError, nearest_name
 from sparktxn.values import arguments
 
-__all__ = ["Setting", "Settings", "parse_settings", "read_properties", "setting", "settings_of", "values_by_field"]
-
-
 _SETTING: Final = "setting"
 
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from sparktxn.config.settings import Settings, setting, settings_of
 from sparktxn.config.values import BYTES, MILLISECONDS, boolean, integer
 
-__all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
-
 STORAGE_PREFIX: Final = "storage."
 
 _CHECKPOINT_BYTES_PER_ENTRY: Final = 131_072

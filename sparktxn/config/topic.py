@@ -10,21 +10,6 @@ from sparktxn.config.values import BYTES, MILLISECONDS, MINUTES, Parser, boolean
 from sparktxn.errors import ConfigurationError, nearest_name
 from sparktxn.values import arguments
 
-__all__ = [
-    "IGNORED_TOPIC_SETTINGS",
-    "LIST_SETTINGS",
-    "STORE_WIDE_SETTINGS",
-    "TOPIC_SETTINGS",
-    "check_store_wide_settings",
-    "check_topic_settings",
-    "is_compacted",
-    "offsets_retention_ms",
-    "setting_text",
-    "table_formats",
-    "topic_setting",
-    "topic_values",
-]
-
 
 def _cleanup_policy(named: str, value: Any) -> str:
     """delete, compact, or compact,delete"""

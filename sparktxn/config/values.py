@@ -20,31 +20,6 @@ from msgspec import Struct
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = [
-    "BYTES",
-    "KIBIBYTES",
-    "MILLISECONDS",
-    "MINUTES",
-    "Parser",
-    "Time",
-    "TimeAgo",
-    "Unit",
-    "absolute_ms",
-    "boolean",
-    "choice",
-    "function",
-    "identifier",
-    "integer",
-    "is_relative",
-    "number",
-    "parse_time",
-    "parse_time_ago",
-    "path",
-    "refusal",
-    "text",
-]
-
-
 Parser = Callable[[str, Any], Any]
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")

@@ -18,8 +18,6 @@ from sparktxn.scan.columns import output_schema
 from sparktxn.transfer.csvrows import is_text_in_csv
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
-__all__ = ["FORMATS", "Download", "download"]
-
 FORMATS: Final = {
     "csv": "text/csv; charset=utf-8",
     "jsonl": "application/x-ndjson",

@@ -20,9 +20,6 @@ from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import current_segments, rewritten_segments
 from sparktxn.values.structs import ManifestRef, RewrittenRange, SegmentRef
 
-__all__ = ["FILE_SIZES", "Figures", "FileSizes", "Sizes", "partition_figures", "topic_figures"]
-
-
 FILE_SIZES: Final = (1_024, 16_384, 262_144, 1_048_576, 8_388_608, 67_108_864)
 """The bounds of the classes of sizes; a last class has what is larger."""
 _RUNS_KEPT: Final = 50_000

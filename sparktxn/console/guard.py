@@ -13,8 +13,6 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-__all__ = ["TOKEN_CHARACTERS_MIN", "Guard"]
-
 TOKEN_CHARACTERS_MIN: Final = 16
 _COOKIE: Final = "txnlog_console"
 _READS: Final = ("GET", "HEAD")

@@ -14,8 +14,6 @@ from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import acquired_in_time
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["FewAtATime", "ReadsOn", "held"]
-
 
 @contextmanager
 def held(lock: threading.Lock) -> Iterator[None]:

@@ -12,26 +12,6 @@ from sparktxn.console.history.past import Passage, Tally
 from sparktxn.console.history.timeline import Bar, Lane
 from sparktxn.values.fieldtypes import TopicIdPartition
 
-__all__ = [
-    "CURVES_MAX",
-    "FIGURE",
-    "OTHER",
-    "OUTCOMES",
-    "Buckets",
-    "Curve",
-    "DrawnLane",
-    "Histogram",
-    "Plot",
-    "Timeline",
-    "draw_timeline",
-    "histogram",
-    "lag_plot",
-    "plot",
-    "rates",
-    "topic_colours",
-]
-
-
 # Which colour means what: one thing has one colour on all pages. `static/console.css` has their values.
 #
 # Transactions are `committed`, `aborted`, `open` or `prepared`: in tables, on the timeline and in plots. Topics have

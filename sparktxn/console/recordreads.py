@@ -34,18 +34,6 @@ from sparktxn.store import Store, read_task
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
-__all__ = [
-    "SCANNED_MAX",
-    "Found",
-    "RecordFilter",
-    "Row",
-    "batches_of",
-    "columns_of",
-    "from_offset",
-    "in_pieces",
-    "newest_committed",
-]
-
 Row = dict[str, Any]
 Make = Callable[[Row], Row]
 """Returns what a page keeps of a record. The columns that the log says have their plain names."""

@@ -13,9 +13,6 @@ from sparktxn.config.values import Parser, absolute_ms, integer, parse_time
 from sparktxn.errors import ConfigurationError
 from sparktxn.values.quantities import counted
 
-__all__ = ["Hidden", "NotFound", "Refused", "RequestParameters", "Sort", "WrongRequest", "asked_sort"]
-
-
 _INT64_MAX = 2**63 - 1
 _TEXT_MAX = 4_096
 _LINES_MAX = 32_768

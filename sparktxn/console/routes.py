@@ -37,9 +37,6 @@ from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode, KafkaE
 from sparktxn.exporter.storemetrics import SCRAPE_TIMEOUT_S, StoreMetrics
 from sparktxn.process.events import log_event
 
-__all__ = ["application"]
-
-
 _JSON: Final = "application/json"
 _STATIC: Final = {"console.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 _FOLLOW_S: Final = 2

@@ -12,8 +12,6 @@ from sparktxn.store.memberexpiry import group_of_members, is_members_name
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.quantities import counted
 
-__all__ = ["sentence", "sentences"]
-
 Names = Mapping[int, str]
 """The names of topics by their ids."""
 

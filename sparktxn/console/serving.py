@@ -14,8 +14,6 @@ from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.quantities import counted
 
-__all__ = ["check_access", "serve"]
-
 
 def check_access(host: str, token: str | None) -> None:
     """Check that what others can reach asks for a token, and that a token cannot be guessed.

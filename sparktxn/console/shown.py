@@ -16,24 +16,6 @@ import msgspec
 
 from sparktxn.values.quantities import duration_text, size_text, time_text
 
-__all__ = [
-    "age",
-    "bytes_text",
-    "cell",
-    "clock_text",
-    "duration",
-    "field",
-    "number",
-    "query",
-    "record_bytes",
-    "row_lines",
-    "segment_path",
-    "shortened",
-    "size",
-    "time",
-    "visible",
-]
-
 CELL_CHARACTERS: Final = 160
 _HIDDEN_KINDS: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _KEPT: Final = "\n\t"

@@ -17,9 +17,6 @@ from sparktxn.log.views.readview import ReadView
 from sparktxn.store import Store
 from sparktxn.values.structs import TransactionState
 
-__all__ = ["Page", "Source"]
-
-
 _READING_MAX: Final = 2
 """So many pages read records or entries at a time."""
 

@@ -12,8 +12,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sparktxn.console import shown
 from sparktxn.console.shownstore import Page
 
-__all__ = ["render"]
-
 
 def render(page: Page, path: str, store: str, now_ms: int, *, may_change: bool) -> str:
     """Return the HTML of a page; `path` is where it is, `store` the address that its head names.

@@ -20,19 +20,6 @@ from sparktxn.log.views.readview import PartitionView
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = [
-    "NOT_STARTED",
-    "Assignment",
-    "Progress",
-    "RebalanceCallback",
-    "Stored",
-    "Subscription",
-    "check_offset",
-    "distinct_partitions",
-    "logical_position",
-]
-
-
 _OFFSET_TAIL_BASE: Final = -2000
 """librdkafka's OFFSET_TAIL: -2000 - n is n records before the end."""
 

@@ -54,9 +54,6 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.quantities import html_table
 
-__all__ = ["Bookmark", "Consumer", "ConsumerLookups", "bookmark", "clock_of", "rewind", "table_of", "unread"]
-
-
 # Records that are read as one Arrow table.
 
 

@@ -24,8 +24,6 @@ from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.process.events import log_event
 from sparktxn.values import arguments
 
-__all__ = ["Commits", "checked_choice", "offsets_of"]
-
 
 class _Commit:
     """One offset commit alongside the caller; the worker sets `ticket`, `error` and, last, `ended`.

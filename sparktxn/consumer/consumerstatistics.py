@@ -13,8 +13,6 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.kafka.statscallback import NO_OFFSET, Statistics, by_topic
 from sparktxn.process.clock import Clock
 
-__all__ = ["ConsumerStatistics"]
-
 _JOIN_STATES: Final = {
     Status.OUT: "init",
     Status.JOINING: "wait-join",

@@ -18,8 +18,6 @@ from sparktxn.kafka.serialization import (
 from sparktxn.kafka.unsupported import not_implemented
 from sparktxn.values import arguments
 
-__all__ = ["DeserializingConsumer"]
-
 
 class DeserializingConsumer(Consumer):
     """A Consumer with the settings ``key.deserializer`` and ``value.deserializer``: functions of (bytes, context).

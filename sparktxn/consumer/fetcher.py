@@ -27,8 +27,6 @@ from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["Chunk", "Fetcher"]
-
 _RANGE_OFFSETS_MAX: Final = 200_000
 """How far ahead one partition is planned: it bounds the plan, and what the reader fetches ahead."""
 

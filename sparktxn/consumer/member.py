@@ -26,8 +26,6 @@ from sparktxn.process.dropped import give_back_later, hold
 from sparktxn.store.memberexpiry import submit_join
 from sparktxn.values.structs import MemberState
 
-__all__ = ["TRANSITIONS", "MemberEvent", "Membership", "Seen", "Speaker", "Status"]
-
 
 class Status(Enum):
     """Where a consumer is in its group."""

@@ -19,8 +19,6 @@ from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import CommittedOffset
 
-__all__ = ["GroupOffsets", "OffsetsSeen", "Speech", "Starts", "unknown_partition"]
-
 _OWNER_DIGITS: Final = 16
 _UNSTABLE_RETRY_S: Final = 0.05
 _UNSTABLE_RETRY_S_MAX: Final = 0.5

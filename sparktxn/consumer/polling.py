@@ -57,9 +57,6 @@ from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
-__all__ = ["TRANSITIONS", "Gathering", "Reading", "ReadingStates", "Share", "ViewEvent", "ViewState", "messages_of"]
-
-
 # Arrow batches → messages.
 
 

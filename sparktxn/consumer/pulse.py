@@ -33,9 +33,6 @@ from sparktxn.store.memberexpiry import (
     watched,
 )
 
-__all__ = ["Lease", "Life", "Pulse", "Reference", "pulse_of", "watcher_place"]
-
-
 # Which members of a group have shown no sign of life for their session time-outs: pure, from listings and times.
 #
 # A sign is a change of a member's object below `_groups/`, or a new entry with a command that names the member. The

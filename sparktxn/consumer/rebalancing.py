@@ -27,8 +27,6 @@ from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Rebalancing"]
-
 _PARTIAL_S: Final = 3.0
 """How long a member without incremental callbacks waits for the rest of its partitions, to be called once."""
 

@@ -16,8 +16,6 @@ from sparktxn.process.clock import acquired_in_time, callers_own_time, time_left
 from sparktxn.process.dropped import ForkGuard
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["ConsumerTurns", "in_turn"]
-
 P = ParamSpec("P")
 
 

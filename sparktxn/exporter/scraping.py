@@ -10,8 +10,6 @@ from sparktxn.exporter.storemetrics import StoreMetrics
 from sparktxn.process.listening import AnsweredHosts, Application, address_of, listening, wsgi_server
 from sparktxn.store import Store
 
-__all__ = ["serve"]
-
 
 def serve(
     store: Store,

@@ -33,8 +33,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["Figures", "StoreFigures"]
-
 Figures = dict[str, list[tuple[tuple[str, ...], float]]]
 """The samples of each name: the values of its labels, and the figure."""
 

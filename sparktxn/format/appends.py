@@ -18,15 +18,6 @@ from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.decodeguard import check_parquet
 from sparktxn.format.segment import checksum
 
-__all__ = [
-    "APPENDS_SCHEMA",
-    "ENTRY_BYTES_MAX",
-    "decode_appends",
-    "encode_appends",
-    "expand",
-    "fold",
-]
-
 ENTRY_BYTES_MAX: Final = 262_144
 """An entry with more bytes, inline records aside, puts its appends into an object of their own."""
 

@@ -30,35 +30,6 @@ from sparktxn.values.structs import (
     StateRecord,
 )
 
-__all__ = [
-    "HALVES_PREFIX",
-    "PACKED_PARTS_MIN",
-    "PACKED_PART_BYTES",
-    "PUBLISHED_PREFIX",
-    "SEGMENTS_PREFIX",
-    "TABLES_PREFIX",
-    "CheckpointHead",
-    "CheckpointHint",
-    "HorizonMarker",
-    "PartRef",
-    "checked_head",
-    "decode_head",
-    "decode_hint",
-    "decode_marker",
-    "decode_opened_head",
-    "decode_part",
-    "digest",
-    "encode_head",
-    "encode_hint",
-    "encode_marker",
-    "encode_part",
-    "half_due_prefix",
-    "part_of",
-    "producer_parts",
-    "state_digest",
-]
-
-
 SEGMENTS_PREFIX: Final = "segments/"
 """Parts that say where records are; how they are sealed differs between processes, so the state's digest skips them."""
 

@@ -12,8 +12,6 @@ from sparktxn.format.decodeguard import undecodable
 from sparktxn.format.entry import FORMAT_VERSION, open_document, seal_document
 from sparktxn.values.structs import Int64
 
-__all__ = ["CopyDocument", "decode_copy", "encode_copy"]
-
 
 class CopyDocument(Struct, frozen=True, kw_only=True):
     """A plan, or with `complete` its end: the copy has all that views from `horizon` to `entry` read.

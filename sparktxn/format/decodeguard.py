@@ -17,23 +17,6 @@ from msgspec import inspect
 
 from sparktxn.errors import DamagedObject, FormatVersionError, StoreError
 
-__all__ = [
-    "DECODED_BYTES_MAX",
-    "PACKED_HEADS",
-    "READER_FEATURES",
-    "ROWS_MAX",
-    "TABLES",
-    "WRITER_FEATURES",
-    "TooLarge",
-    "check_arrow",
-    "check_features",
-    "check_parquet",
-    "check_stream",
-    "may_expand",
-    "undecodable",
-]
-
-
 DECODED_BYTES_MAX: Final = 1 << 31
 """A segment is cut at 256 MiB of records, and one record has at most 1 GB."""
 

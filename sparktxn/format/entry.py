@@ -17,29 +17,6 @@ from sparktxn.format.commands import Command, RequireFeatures
 from sparktxn.format.decodeguard import READER_FEATURES, check_features, undecodable
 from sparktxn.values.structs import Int64
 
-__all__ = [
-    "FORMAT_VERSION",
-    "NO_CHECKSUM",
-    "Intent",
-    "LogEntry",
-    "StoreDocument",
-    "check_format",
-    "decode_entry",
-    "decode_intent",
-    "decode_list",
-    "decode_store",
-    "encode_entry",
-    "encode_intent",
-    "encode_list",
-    "encode_store",
-    "is_sealed",
-    "list_id",
-    "may_travel",
-    "open_document",
-    "seal_document",
-]
-
-
 FORMAT_VERSION: Final = 1
 NO_CHECKSUM: Final = "00000000"
 """What entry 1 names as the checksum of the entry before it."""

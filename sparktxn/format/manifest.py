@@ -29,8 +29,6 @@ from sparktxn.values.structs import (
     SegmentRef,
 )
 
-__all__ = ["MANIFEST_SCHEMA", "decode_manifest", "encode_manifest", "manifest_rows", "segments_of_rows"]
-
 _TEXTS: Final = {"name", "checksum"}
 
 MANIFEST_SCHEMA: Final = pa.schema(

@@ -17,22 +17,6 @@ from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Columns
 
-__all__ = [
-    "OFFSET_COLUMN",
-    "RECORD_SCHEMA",
-    "TIMESTAMP_COLUMN",
-    "TYPED_OFFSET_COLUMN",
-    "check_columns",
-    "check_schema",
-    "offset_column",
-    "parse_type",
-    "stored_schema",
-    "timestamp_column",
-    "type_text",
-    "with_offsets",
-]
-
-
 _TIMESTAMP_MS: Final = pa.timestamp("ms", tz="UTC")
 # Parquet calls a list's item "element": with another name every read would have to cast.
 _HEADER: Final = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])

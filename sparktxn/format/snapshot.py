@@ -21,8 +21,6 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.values.structs import ProducerState
 
-__all__ = ["ProducerSnapshotEntry", "decode_snapshot", "encode_snapshot", "snapshot_entry"]
-
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">hI")
 _COUNT: Final = struct.Struct(">i")

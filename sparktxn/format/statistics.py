@@ -17,22 +17,6 @@ import pyarrow.parquet as pq
 
 from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN, offset_column, timestamp_column
 
-__all__ = [
-    "OFFSET_ID",
-    "TIMESTAMP_BOUNDS_KEY",
-    "TIMESTAMP_ID",
-    "Leaf",
-    "columns_with_statistics",
-    "leaves",
-    "number_of",
-    "numbered",
-    "numbered_columns",
-    "paths_without_fractions",
-    "shares_its_path",
-    "timestamp_bounds",
-]
-
-
 _RECORD_STATISTICS: Final = ["key", "timestamp"]
 _FRACTIONS: Final = ("FLOAT", "DOUBLE")
 

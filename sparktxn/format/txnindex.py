@@ -14,8 +14,6 @@ from typing import Final
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.values.structs import AbortedTransaction
 
-__all__ = ["decode_transaction_index", "encode_transaction_index"]
-
 _VERSION: Final = 0
 _ENTRY: Final = struct.Struct(">hqqqq")
 _OFFSET_MAX: Final = 2**63 - 1

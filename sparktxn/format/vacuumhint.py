@@ -11,8 +11,6 @@ from msgspec import Struct
 from sparktxn.format.names import parse_partition_folder
 from sparktxn.values.fieldtypes import Int64, Natural, Positive
 
-__all__ = ["VacuumHint", "decode_vacuum_hint", "encode_vacuum_hint"]
-
 
 class VacuumHint(Struct, frozen=True, kw_only=True):
     """What a vacuum to `horizon` and `segment_floor` has done: it has deleted all garbage that it found.

@@ -30,8 +30,6 @@ from sparktxn.state.transactions.producerfencing import next_sequence
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch
 
-__all__ = ["AppendRounds", "Appended", "TransactionOfBatch"]
-
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _WRITERS_MAX: Final = 10_000
 """How many producers' writers are kept: one that is dropped is made again, and the log knows its sequences."""

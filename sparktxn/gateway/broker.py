@@ -24,8 +24,6 @@ from sparktxn.process.clock import time_left_s
 from sparktxn.process.listening import Endpoint
 from sparktxn.store import Store
 
-__all__ = ["Broker"]
-
 
 class Broker:
     """One gateway of a store, without its sockets."""

@@ -36,9 +36,6 @@ from sparktxn.gateway.wire.wiremessages import (
 )
 from sparktxn.process.events import log_event
 
-__all__ = ["API_VERSIONS", "SERVED", "Connection", "Served", "api_versions", "highest_version"]
-
-
 # Which requests this gateway serves, in which versions, and what answers them.
 
 API_VERSIONS: Final = 18

@@ -25,8 +25,6 @@ from sparktxn.process.clock import Deadline
 from sparktxn.process.listening import AnsweredHosts, Endpoint, endpoint, listening
 from sparktxn.store import Store
 
-__all__ = ["serve", "serve_client", "serve_clients"]
-
 _DEFAULTS: Final = GatewaySettings()
 _COLLECTED_AT: Final = 200_000
 _TURN_S: Final = 0.0005

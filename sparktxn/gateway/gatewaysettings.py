@@ -8,14 +8,6 @@ from msgspec import Struct
 
 from sparktxn.process.listening import Endpoint
 
-__all__ = [
-    "CONSUMER_HEARTBEAT_MS",
-    "CONSUMER_SESSION_MS",
-    "REQUEST_BYTES_MAX",
-    "GatewayLimits",
-    "GatewaySettings",
-]
-
 REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 """The size of one request."""
 CONSUMER_SESSION_MS: Final = 45_000

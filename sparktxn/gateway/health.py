@@ -27,8 +27,6 @@ except ModuleNotFoundError as missing:
         f"--http needs the package 'prometheus_client': {extra_to_install('metrics')}"
     ) from missing
 
-__all__ = ["health_pages"]
-
 _ANSWER_S: Final = 5.0
 """So long may the gateway, and its store, take to say that they are well."""
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)

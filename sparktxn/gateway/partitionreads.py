@@ -21,8 +21,6 @@ from sparktxn.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timestamp_typ
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.store import Store, read_task
 
-__all__ = ["Fetched", "Reads"]
-
 _OPEN_MAX: Final = 256
 _RANGE_OFFSETS_MAX: Final = 200_000
 _BATCH_ROWS: Final = 10_000

@@ -25,8 +25,6 @@ from sparktxn.process.background import ThreadBackground
 from sparktxn.process.clock import Clock
 from sparktxn.process.listening import Endpoint
 
-__all__ = ["Placement", "Referrals"]
-
 _Addresses = list[tuple[Any, ...]]
 _API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0"
 """A request of version 0, before its client id: it is answered before a client has shown who it is."""

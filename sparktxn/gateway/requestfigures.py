@@ -9,8 +9,6 @@ from sparktxn.gateway.wire.wiremessages import request_name
 from sparktxn.metrics.families import Family
 from sparktxn.metrics.process import BUCKETS_S, Calls, Counter, Requests
 
-__all__ = ["FAMILIES", "GatewayFigures", "Samples"]
-
 Samples = dict[str, dict[tuple[str, ...], float]]
 """The figures of each name, by the values of its labels; of a histogram the samples of Prometheus."""
 

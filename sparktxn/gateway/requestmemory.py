@@ -10,9 +10,6 @@ import asyncio
 from collections.abc import Hashable, Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["SMALL_BYTES", "Admission", "Clients", "FrameMemory", "Lending", "Loan", "RequestMemory"]
-
-
 _Ticket = TypeVar("_Ticket", bound=Hashable)
 
 SMALL_BYTES: Final = 64 * 1024

@@ -16,9 +16,6 @@ from sparktxn.process.clock import Clock, Deadline
 from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["LogEnd", "StoreCalls"]
-
-
 P = ParamSpec("P")
 
 

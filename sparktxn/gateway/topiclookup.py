@@ -15,8 +15,6 @@ from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
-__all__ = ["UNKNOWN_TOPIC_ID", "AskedTopic", "TopicLookup", "unknown_id"]
-
 UNKNOWN_TOPIC_ID: Final = 100
 """Kafka's code for an id that no topic has, or has any more."""
 

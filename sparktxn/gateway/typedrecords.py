@@ -20,9 +20,6 @@ from sparktxn.transfer.jsonrows import JsonRows, encoded, json_values
 from sparktxn.values.arguments import TIMESTAMP_MS_MAX
 from sparktxn.values.quantities import counted
 
-__all__ = ["NAMED_MAX", "RecordsRefused", "Refused", "records_of", "rows_of", "with_records", "without_large_records"]
-
-
 # Refusals of a batch that name the records which caused them (KIP-467). Found once a batch is refused as a whole.
 
 NAMED_MAX: Final = 1_000

@@ -26,8 +26,6 @@ from sparktxn.values.structs import HalfDue, HalfState
 if TYPE_CHECKING:
     from sparktxn.log.write.queue import Ticket
 
-__all__ = ["Ask", "Checks", "Sightings"]
-
 Ask = Callable[[HalfState, Sequence[MessageRecord]], bool | None]
 """Asks the client's checker about a half transaction: True commits, False rolls back, None leaves it pending."""
 

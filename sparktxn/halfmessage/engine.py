@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from sparktxn.log.log import Log
     from sparktxn.log.write.queue import Ticket
 
-__all__ = ["LINGER_S", "Ends", "HalfEngine", "StagedMessages"]
-
 
 # Ends of half transactions that are sent one way, as RocketMQ sends them: the sender does not wait.
 #

@@ -17,8 +17,6 @@ from sparktxn.process.clock import Clock, SystemClock
 from sparktxn.process.dropped import NoCopies, give_back_later
 from sparktxn.values.structs import HalfState
 
-__all__ = ["HalfProducer", "MessageQueue", "clock_of", "filled"]
-
 AnyMessage = TypeVar("AnyMessage")
 
 

@@ -17,21 +17,6 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.format.segment import record_columns
 from sparktxn.values import arguments
 
-__all__ = [
-    "IMMUNITY_PROPERTY",
-    "KEYS_PROPERTY",
-    "RESERVED_PROPERTIES",
-    "SHARDING_PROPERTY",
-    "TAGS_PROPERTY",
-    "UNIQUE_KEY_PROPERTY",
-    "MessageRecord",
-    "given_keys",
-    "given_properties",
-    "immunity_ms_of",
-    "record_table",
-    "records_of",
-]
-
 KEYS_PROPERTY: Final = "KEYS"
 TAGS_PROPERTY: Final = "TAGS"
 UNIQUE_KEY_PROPERTY: Final = "UNIQ_KEY"

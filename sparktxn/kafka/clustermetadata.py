@@ -10,16 +10,6 @@ from msgspec import Struct, field
 from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.values.structs import TopicState
 
-__all__ = [
-    "BrokerMetadata",
-    "ClusterMetadata",
-    "GroupMember",
-    "GroupMetadata",
-    "PartitionMetadata",
-    "TopicMetadata",
-    "cluster_metadata",
-]
-
 _BROKER_ID: Final = 0
 
 

@@ -14,18 +14,6 @@ from sparktxn.kafka.unsupported import AclOperation
 from sparktxn.values import arguments
 from sparktxn.values.quantities import html_table
 
-__all__ = [
-    "ConsumerGroupDescription",
-    "ConsumerGroupLag",
-    "ConsumerGroupListing",
-    "ConsumerGroupState",
-    "ConsumerGroupTopicPartitions",
-    "ConsumerGroupType",
-    "ListConsumerGroupsResult",
-    "MemberAssignment",
-    "MemberDescription",
-]
-
 
 class ConsumerGroupState(Enum):
     """A group's state. STABLE: each member has what it is to have. RECONCILING: one is to give back or to get more.

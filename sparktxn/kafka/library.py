@@ -7,15 +7,6 @@ from typing import Final
 
 from sparktxn.values import arguments
 
-__all__ = [
-    "ConcurrentModificationException",
-    "IllegalStateException",
-    "ThrottleEvent",
-    "Uuid",
-    "libversion",
-    "version",
-]
-
 _VERSION: Final = "2.16.0"
 _VERSION_NUMBER: Final = 0x021000FF
 

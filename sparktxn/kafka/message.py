@@ -15,23 +15,6 @@ from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import Int64, Natural
 
-__all__ = [
-    "OFFSET_BEGINNING",
-    "OFFSET_END",
-    "OFFSET_INVALID",
-    "OFFSET_STORED",
-    "TIMESTAMP_CREATE_TIME",
-    "TIMESTAMP_LOG_APPEND_TIME",
-    "TIMESTAMP_NOT_AVAILABLE",
-    "ConsumerGroupMetadata",
-    "ErrorMessage",
-    "IsolationLevel",
-    "Message",
-    "ReadMessage",
-    "TopicPartition",
-    "topic_partitions",
-]
-
 OFFSET_BEGINNING: Final = -2
 OFFSET_END: Final = -1
 OFFSET_STORED: Final = -1000

@@ -7,19 +7,6 @@ from typing import Any, Final
 from sparktxn.errors import KafkaError, KafkaException
 from sparktxn.kafka.message import Message
 
-__all__ = [
-    "KEY",
-    "VALUE",
-    "ConsumeError",
-    "KeyDeserializationError",
-    "KeySerializationError",
-    "ProduceError",
-    "SerializationContext",
-    "SerializationError",
-    "ValueDeserializationError",
-    "ValueSerializationError",
-]
-
 KEY: Final = "key"
 VALUE: Final = "value"
 

@@ -18,8 +18,6 @@ from sparktxn.metrics.process import PROCESS
 from sparktxn.process.clock import Clock
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["NO_OFFSET", "Statistics", "by_topic"]
-
 NO_OFFSET: Final = -1001
 """librdkafka's number for an offset that is not known."""
 

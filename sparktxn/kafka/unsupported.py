@@ -10,32 +10,6 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.process.dropped import NoCopies
 from sparktxn.values import arguments
 
-__all__ = [
-    "CLUSTER_OPERATIONS",
-    "GROUP_OPERATIONS",
-    "TOPIC_OPERATIONS",
-    "AcknowledgeType",
-    "AclBinding",
-    "AclBindingFilter",
-    "AclOperation",
-    "AclPermissionType",
-    "DeserializingShareConsumer",
-    "ElectionType",
-    "Messages",
-    "ResourcePatternType",
-    "ScramCredentialInfo",
-    "ScramMechanism",
-    "ShareConsumer",
-    "UnsupportedCalls",
-    "UserScramCredentialAlteration",
-    "UserScramCredentialDeletion",
-    "UserScramCredentialUpsertion",
-    "UserScramCredentialsDescription",
-    "WithoutCredentials",
-    "not_implemented",
-]
-
-
 _ACCESS: Final = "the object store's own permissions say who may read and write"
 _USERS: Final = "a store has no users: the object store's credentials are storage.* settings"
 _LEADERS: Final = "partitions have no leaders: every writer may write to all of them"

@@ -32,9 +32,6 @@ from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.state.settings import Condition
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["CLOSE_TIMEOUT_S", "Log"]
-
-
 _BORN_MAX_AGE_S: Final = 60.0
 
 CLOSE_TIMEOUT_S: Final = 30.0

@@ -26,25 +26,6 @@ from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.quantities import counted
 
-__all__ = [
-    "CRC32C",
-    "INDEX",
-    "INLINE",
-    "MARKER",
-    "SEALED",
-    "SHA256",
-    "SNAPSHOT",
-    "UNKNOWN_SIZE",
-    "CopiedObjects",
-    "CopyTask",
-    "ObjectToCopy",
-    "copy_objects",
-    "inline_proof",
-    "problem_of",
-    "run_copy_task",
-    "tasks_of",
-]
-
 CRC32C: Final = "crc32c"
 SHA256: Final = "sha256"
 SEALED: Final = "sealed"

@@ -39,8 +39,6 @@ from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, ManifestRef, PartitionSegments, PartitionState, PublishedPartition
 
-__all__ = ["Head", "Marks", "Run", "find_checksums", "heads_in", "is_young", "mark", "open_heads", "read_heads"]
-
 
 class Head(Struct, frozen=True):
     """A checkpoint's head as a listing shows it."""

@@ -33,8 +33,6 @@ from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.values import arguments
 
-__all__ = ["FailedJob", "MaintenanceReport", "maintain"]
-
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
 

@@ -12,8 +12,6 @@ from sparktxn.log.views.readview import ReadView
 from sparktxn.objectstore import ObjectStore
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Overtaken", "check_not_overtaken", "in_attempts", "on_a_view"]
-
 _ATTEMPTS: Final = 3
 """So many are made: a vacuum raises the horizon once, so even the second attempt is hardly ever overtaken."""
 

@@ -17,8 +17,6 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.queue import Ticket
 from sparktxn.process.clock import is_time_up
 
-__all__ = ["LostRace", "Proposals", "named"]
-
 # What is queued at once: not more than one entry takes, so that others' commits wait for at most one entry (K47).
 _NAMED_PER_ROUND: Final = 500
 

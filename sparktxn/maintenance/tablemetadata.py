@@ -21,8 +21,6 @@ from sparktxn.tableformats import version as icebergnames
 from sparktxn.tableformats.version import TableVersion
 from sparktxn.values.structs import PublishedPartition, TableState
 
-__all__ = ["write_metadata"]
-
 _CHECKPOINT_VERSIONS: Final = 100
 """A Delta table gets a checkpoint after so many versions: a reader reads at most so many commits after it."""
 

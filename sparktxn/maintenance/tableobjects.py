@@ -18,20 +18,6 @@ from sparktxn.tableformats import version as icebergnames
 from sparktxn.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
 from sparktxn.values.structs import TableState
 
-__all__ = [
-    "WRONG_METADATA",
-    "check_tables",
-    "format_versions",
-    "iceberg",
-    "iceberg_objects",
-    "is_written",
-    "left_by_others",
-    "metadata_object",
-    "needed_entries",
-    "needed_entry",
-    "past_metadata",
-]
-
 _OTHERS: Final = re.compile(
     r"(?:[A-Za-z0-9_=-][A-Za-z0-9._=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.(?:parquet|orc|avro|json|crc|bin|puffin|tmp)"
 )

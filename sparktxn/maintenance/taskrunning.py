@@ -10,8 +10,6 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
 from sparktxn.values.quantities import counted
 
-__all__ = ["TASKS_PER_RUN", "RunTasks", "all_results", "waves"]
-
 TASKS_PER_RUN: Final = 256
 """So many tasks are handed out at a time: what they have made is put into effect before the next ones begin."""
 

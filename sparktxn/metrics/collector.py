@@ -20,8 +20,6 @@ except ModuleNotFoundError as missing:
         f"figures for Prometheus need the package 'prometheus_client': {extra_to_install('metrics')}"
     ) from missing
 
-__all__ = ["register_with"]
-
 
 class _ProcessCollector(Collector):
     """Collects the figures when it is asked; it keeps none."""

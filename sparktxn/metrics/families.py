@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["FAMILIES", "STORE_FAMILIES", "STREAM_FAMILIES", "STREAM_PREFIX", "Family"]
-
 
 class Family(NamedTuple):
     """What the figures of one name mean, and the names of their labels."""

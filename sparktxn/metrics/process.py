@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from sparktxn.process.clock import Clock
 
-__all__ = ["BUCKETS_S", "PROCESS", "Call", "Calls", "Counter", "ProcessFigures", "Requests"]
-
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper bounds of the buckets of times, in seconds; the last bucket has none."""
 

@@ -12,8 +12,6 @@ try:
 except ModuleNotFoundError as missing:
     raise ConfigurationError(f"spans need the package 'opentelemetry-api': {extra_to_install('tracing')}") from missing
 
-__all__ = ["tracer_of"]
-
 
 def tracer_of(tracer_provider: Any) -> Any:
     """Return the tracer of this package, of the provider that is set globally if it is None."""

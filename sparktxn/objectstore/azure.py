@@ -17,8 +17,6 @@ from sparktxn.objectstore.cloud import Cloud, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.process.events import log_event
 
-__all__ = ["AZURE", "listed_from"]
-
 _ONCE: Final = {"retry_total": 0}
 """Azure's client would wait 15 s before it sends a request again. `RemoteStore` does so sooner, in its time."""
 _FOLDS_LOWER: Final = re.compile(r"[-.]")

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Protocol
 
 from sparktxn.objectstore.contract import ObjectInfo
 
-__all__ = ["Cloud", "CloudRequests", "ErrorResponse", "ListingPage", "causes"]
-
 
 class ListingPage(NamedTuple):
     """Objects of a listing by their keys; `token` asks for the page after it, and is empty if this is the last one."""

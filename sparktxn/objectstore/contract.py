@@ -18,24 +18,6 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from sparktxn.errors import StoreUnavailable
 from sparktxn.process.clock import governing_deadline, time_left_s
 
-__all__ = [
-    "NEEDS_A_HAND",
-    "OBJECT_SIZE_MAX",
-    "FolderStore",
-    "NotSent",
-    "ObjectInfo",
-    "ObjectReader",
-    "ObjectStore",
-    "PutAnswer",
-    "PutOutcome",
-    "check_time",
-    "checked_data",
-    "checked_object_name",
-    "checked_prefix",
-    "meaning_of",
-]
-
-
 OBJECT_SIZE_MAX: Final = 48 * 1024 * 1024
 """Above this, clients split a put into parts, where some of them drop the condition."""
 

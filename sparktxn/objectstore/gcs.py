@@ -20,8 +20,6 @@ from sparktxn.objectstore.cloud import Cloud, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.objectstore.writes import SENDS
 
-__all__ = ["GCS"]
-
 _REFRESH_S: Final = 300
 """gcsfs renews a token that is valid for less than this, and waits for it."""
 _BOUNDARY: Final = "txnlog-batch"

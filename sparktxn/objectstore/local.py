@@ -35,9 +35,6 @@ from sparktxn.objectstore.uri import FILE, StoreUri
 from sparktxn.objectstore.writes import Writes
 from sparktxn.process.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 
-__all__ = ["DISK", "Disk", "LocalStore"]
-
-
 # Fsync on a local disk, and the folders in which one has failed.
 #
 # After a failed fsync the kernel marks as clean what it could not write. The next fsync of that folder succeeds and

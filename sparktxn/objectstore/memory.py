@@ -18,8 +18,6 @@ from sparktxn.objectstore.contract import (
 )
 from sparktxn.process.clock import Clock
 
-__all__ = ["MemoryStore"]
-
 
 class _Stored(NamedTuple):
     data: bytes

@@ -12,8 +12,6 @@ from sparktxn.objectstore.writes import failure_of, with_last_error
 from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.process.events import log_event
 
-__all__ = ["put_each_until_stored", "put_until_stored", "replace_hint"]
-
 _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
 _BACKOFF_S_MAX: Final = 2.0

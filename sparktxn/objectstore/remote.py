@@ -48,9 +48,6 @@ from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_
 from sparktxn.process.dropped import ForkGuard
 from sparktxn.process.events import log_event
 
-__all__ = ["SECRET_CHARACTERS_MIN", "RemoteStore", "SecretMask", "parsed_storage"]
-
-
 # Texts of clients and servers without the secrets of a store's settings, in whichever form they hold them.
 
 SECRET_CHARACTERS_MIN: Final = 4

@@ -12,8 +12,6 @@ from sparktxn.objectstore.cloud import Cloud, ErrorResponse, ListingPage, causes
 from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.objectstore.writes import SENDS
 
-__all__ = ["CONNECTIONS", "S3", "found_credentials"]
-
 CONNECTIONS: Final = 32
 """How many requests a handle has under way at once."""
 _DIRECTORY_BUCKET: Final = "--x-s3"

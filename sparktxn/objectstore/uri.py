@@ -15,17 +15,6 @@ from urllib.parse import quote, unquote
 from sparktxn.errors import ConfigurationError, did_you_mean, extra_to_install
 from sparktxn.values import arguments
 
-__all__ = [
-    "EXTRAS",
-    "FILE",
-    "MEMORY",
-    "StoreUri",
-    "broker_addresses",
-    "check_scheme",
-    "parse_uri",
-    "path_of",
-]
-
 FILE: Final = "file"
 MEMORY: Final = "memory"
 EXTRAS: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure"}

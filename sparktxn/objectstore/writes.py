@@ -13,8 +13,6 @@ from sparktxn.objectstore.contract import NotSent
 from sparktxn.process.clock import Clock
 from sparktxn.process.events import log_event
 
-__all__ = ["SENDS", "DiskStore", "Sends", "WatchedStore", "WriteFailure", "Writes", "failure_of", "with_last_error"]
-
 _LOGGED_EACH_S: Final = 60.0
 _TRIED_BYTES_MAX: Final = 1024 * 1024
 """A write of so many bytes shows that the store takes writes again, whatever has failed before."""

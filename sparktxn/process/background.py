@@ -28,9 +28,6 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.process.clock import Deadline, SystemClock, callers_own_time, time_left_s
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Background", "InlineBackground", "ThreadBackground", "after_threads", "start_thread", "without_frames"]
-
-
 _IDLE_S: Final = 10.0
 """How long a worker thread waits for more work before it ends."""
 EXIT_S = 0.75

@@ -21,21 +21,6 @@ from typing import Any, Final, ParamSpec, Protocol
 from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Result
 
-__all__ = [
-    "Clock",
-    "Deadline",
-    "Ids",
-    "RandomIds",
-    "SystemClock",
-    "acquired_in_time",
-    "callers_own_time",
-    "governing_deadline",
-    "in_callers_time",
-    "in_time",
-    "is_time_up",
-    "time_left_s",
-]
-
 P = ParamSpec("P")
 
 

@@ -18,9 +18,6 @@ from sparktxn.process.background import start_thread
 from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.process.events import log_event
 
-__all__ = ["Caretaker", "ForkGuard", "Held", "NoCopies", "give_back_later", "hold", "made_before", "weakly"]
-
-
 # Handles, forks and copies: a handle must not be used in a forked child, and cannot be copied or pickled.
 
 _generation = 0

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any, Final, NamedTuple
 
-__all__ = ["EVENTS", "Event", "log_event", "log_of"]
-
 
 class Event(NamedTuple):
     """How a message is logged: its level, its text with the fields in it, and its logger."""

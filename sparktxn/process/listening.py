@@ -12,18 +12,6 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from sparktxn.errors import ConfigurationError
 
-__all__ = [
-    "AnsweredHosts",
-    "Application",
-    "Endpoint",
-    "address_of",
-    "endpoint",
-    "is_loopback",
-    "listening",
-    "wsgi_server",
-]
-
-
 _PORT_MAX: Final = 65_535
 _PORT: Final = re.compile(r"[0-9]{1,9}")
 _BRACKETED: Final = re.compile(r"\[([^\[\]]+)\](?::(.*))?", re.DOTALL)

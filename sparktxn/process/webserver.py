@@ -10,8 +10,6 @@ import uvicorn
 
 from sparktxn.process.listening import AnsweredHosts, address_of, listening
 
-__all__ = ["serve_application"]
-
 _FINISH_S: Final = 5
 """So long do requests have to be answered once the server ends."""
 

@@ -53,18 +53,6 @@ from sparktxn.values.quantities import html_table
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = [
-    "Holdings",
-    "Producer",
-    "ProducerLookups",
-    "clock_of",
-    "closing_time_s",
-    "own_time_s",
-    "producer_statistics",
-    "transaction_block",
-    "watch",
-]
-
 
 # What a producer answers about its store and itself.
 

@@ -40,8 +40,6 @@ from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAn
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["CurrentTransaction"]
-
 _GroupOffsets = dict[ConsumerGroupMetadata, dict[TopicIdPartition, OffsetToCommit]]
 _INIT_RETRY_S: Final = 0.02
 _ABORTED: Final = "the transaction was aborted before the record was published"

@@ -40,8 +40,6 @@ from sparktxn.stage.transaction import NO_IDENTITY
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Linger", "checked_columns", "produce_each"]
-
 
 _RENEWED_BY: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}

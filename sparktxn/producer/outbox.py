@@ -22,8 +22,6 @@ from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["MEMORY_BYTES_MAX", "Outbox", "buffers_of"]
-
 MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
 

@@ -10,17 +10,6 @@ from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartitio
 from sparktxn.producer.reports import DeliveryCallback
 from sparktxn.values import arguments
 
-__all__ = [
-    "Positioned",
-    "batch_messages",
-    "delivery_callback",
-    "no_clock",
-    "record_bytes",
-    "record_headers",
-    "record_timestamp",
-    "seconds",
-]
-
 record_bytes = arguments.bytes_like
 
 _RECORD_ARGUMENTS: Final = ("value", "key", "partition", "callback", "on_delivery", "timestamp", "headers", "_error")

@@ -16,8 +16,6 @@ from sparktxn.producer.client import Producer
 from sparktxn.producer.reports import DeliveryCallback
 from sparktxn.values import arguments
 
-__all__ = ["SerializingProducer"]
-
 
 class SerializingProducer(Producer):
     """A Producer with the settings ``key.serializer`` and ``value.serializer``: functions of (object, context).

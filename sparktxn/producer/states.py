@@ -33,8 +33,6 @@ from msgspec.structs import force_setattr
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.values import arguments
 
-__all__ = ["VALID_PREVIOUS_STATES", "PreparedTransaction", "ProducerStates", "TransactionPhase"]
-
 
 class TransactionPhase(StrEnum):
     """Where a transactional producer is between `init_transactions` and `close`."""

@@ -32,8 +32,6 @@ from sparktxn.values.structs import TopicState
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["PartitionChoice", "Topics", "check_partition", "consistent", "fnv1a", "murmur2", "too_large"]
-
 
 # Which partition a record without an explicit one goes to.
 

@@ -38,8 +38,6 @@ from sparktxn.values.structs import NO_PRODUCER_ID
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Transactions"]
-
 _S: Final = TransactionPhase
 
 

@@ -21,8 +21,6 @@ from sparktxn.errors import (
     TransactionAborted,
 )
 
-__all__ = ["BUMPING_CODES", "FAILURES", "Failure", "TransactionOperation", "failure_of"]
-
 
 class TransactionOperation(Enum):
     """What the refused commands were for."""

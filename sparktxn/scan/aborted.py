@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from sparktxn.state.transactions.partitions import by_producer, last_offset_of
 from sparktxn.values.structs import AbortedTransaction, SegmentRef
 
-__all__ = ["AbortedRanges"]
-
 
 class AbortedRanges:
     """Which rows of a segment a read_committed reader returns: those outside its producer's aborted ranges."""

@@ -29,25 +29,6 @@ if TYPE_CHECKING:
     from sparktxn.log.log import Log
     from sparktxn.log.views.readview import ReadView
 
-__all__ = [
-    "ENTRY",
-    "OFFSET",
-    "PARTITION",
-    "PRODUCER_EPOCH",
-    "PRODUCER_ID",
-    "TIMESTAMP",
-    "TIMESTAMP_TYPE",
-    "TOPIC",
-    "TRANSACTIONAL_ID",
-    "known_columns",
-    "leaves",
-    "metadata_names",
-    "one_layout",
-    "output_schema",
-    "reserved_name",
-    "with_columns",
-]
-
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"

@@ -31,17 +31,6 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
-__all__ = [
-    "Bounds",
-    "CommitRange",
-    "Piece",
-    "checked_bounds",
-    "checked_commits",
-    "committed_between",
-    "pieces_between",
-    "plan_commits",
-]
-
 Bounds = Mapping[TopicPartitionKey, tuple[int, int | None]]
 """By (topic, partition), the least offset to read and the one after the greatest, None for no limit."""
 

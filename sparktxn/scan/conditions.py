@@ -26,23 +26,6 @@ from sparktxn.config.values import absolute_ms, parse_time
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.values import arguments
 
-__all__ = [
-    "ACCEPTED",
-    "OPERATORS",
-    "Condition",
-    "Literal",
-    "checked_condition",
-    "conditions_of",
-    "converted_condition",
-    "fitting",
-    "groups_that_may_hold",
-    "matching",
-    "meets",
-    "parse_conditions",
-    "typed_conditions",
-]
-
-
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -16,8 +16,6 @@ from sparktxn.scan.commitorder import Bounds, CommitRange, checked_bounds, plan_
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
 from sparktxn.values import arguments
 
-__all__ = ["Asked", "checked_asked", "checked_order", "plan_view"]
-
 
 class Asked(TypedDict):
     """What a caller asks of the tasks of a read, as `Store.plan_view` says."""

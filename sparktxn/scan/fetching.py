@@ -13,9 +13,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import LocatedSegment, missing_object
 from sparktxn.values.quantities import counted
 
-__all__ = ["check_bytes", "fetch_each", "fetch_segment", "fetch_segments"]
-
-
 _KEPT_SEGMENTS_MAX: Final = 256
 """Reading so many, of at most 64 KiB each, does not keep a caller."""
 

@@ -38,14 +38,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = [
-    "internal_messages",
-    "kafka_name",
-    "offset_for_time_in_history",
-    "read_history",
-    "timestamp_us",
-]
-
 _BATCH_ROWS: Final = 5_000
 _OUTCOMES: Final = {
     HalfOutcome.COMMITTED: "Committed",

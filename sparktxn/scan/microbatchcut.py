@@ -12,8 +12,6 @@ from sparktxn.scan.commitorder import CommitRange, pieces_between
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["CommitCut", "commit_cut", "compacted_entry"]
-
 
 class CommitCut(NamedTuple):
     """Where a read in commit order may end.

@@ -38,9 +38,6 @@ from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.values import arguments
 from sparktxn.values.structs import ManifestRef, SegmentRef, TransactionState, TransactionStatus
 
-__all__ = ["committing_entry", "offset_for_time", "view_of_existing"]
-
-
 _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field(TIMESTAMP).type
 
 

@@ -46,35 +46,6 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
-__all__ = [
-    "CREATE_TIME",
-    "ISOLATIONS",
-    "LOG_APPEND_TIME",
-    "Isolation",
-    "LocatedSegment",
-    "Order",
-    "ReadTask",
-    "aborted_between",
-    "by_file",
-    "by_partition",
-    "checked_ranges",
-    "computed_tasks",
-    "current_segments",
-    "end_of",
-    "located_in",
-    "missing_object",
-    "needs_segments",
-    "not_in_view",
-    "object_of",
-    "plan_ranges",
-    "ranges_within",
-    "rewritten_segments",
-    "rows_at_most",
-    "segments_between",
-    "task_of",
-    "timestamp_type",
-]
-
 Isolation = Literal["read_committed", "read_uncommitted"]
 ISOLATIONS: Final = get_args(Isolation)
 

@@ -23,16 +23,6 @@ from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.values import arguments
 from sparktxn.values.structs import FilePart, SegmentRef
 
-__all__ = [
-    "CommittedFile",
-    "MergedFile",
-    "committed_files",
-    "have_cut_parts",
-    "merged_files",
-    "unfit_segments",
-    "whole_files",
-]
-
 _PARQUET: Final = ".parquet"
 
 

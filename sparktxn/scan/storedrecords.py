@@ -23,16 +23,6 @@ from sparktxn.values.arrowvalues import integers, repeated
 from sparktxn.values.segmentstructs import CompactedSegment, FilePart
 from sparktxn.values.structs import SegmentRef
 
-__all__ = [
-    "adjoining",
-    "decoded_inline",
-    "fetched_files",
-    "growing",
-    "have_gaps",
-    "stored_blocks",
-    "stored_records",
-]
-
 _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
 _WINDOW_GROWTH: Final = 4

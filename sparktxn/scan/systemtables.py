@@ -36,8 +36,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["SYSTEM_TABLES", "Sightings", "TableSelection", "TableTask", "plan_table", "read_table"]
-
 Row = dict[str, Any]
 
 _BATCH_ROWS: Final = 5_000

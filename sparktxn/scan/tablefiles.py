@@ -31,20 +31,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = [
-    "all_files",
-    "cut_files",
-    "keep_manifest",
-    "new_ranges",
-    "newest_version",
-    "read_footer",
-    "version_of",
-    "whole_version",
-    "with_statistics",
-    "without_offsets",
-]
-
-
 # Footers of merged files, read without their rows.
 
 _MAGIC: Final = b"PAR1"

@@ -14,8 +14,6 @@ from sparktxn.state.transactions.partitions import CommittedRanges
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import NO_TRANSACTION, TransactionState
 
-__all__ = ["committed_ranges", "transactional_ids_of", "with_metadata"]
-
 
 def committed_ranges(view: PartitionView) -> CommittedRanges:
     """Return which entry committed each segment of a partition, as a view of it knows."""

@@ -69,25 +69,6 @@ if TYPE_CHECKING:
 
     from sparktxn.log.log import Log
 
-__all__ = [
-    "SHARED_ID",
-    "BatchCommits",
-    "CommitResult",
-    "Contents",
-    "Expectations",
-    "OnReplayMismatch",
-    "PendingCommit",
-    "ReplayMismatch",
-    "SinkCommit",
-    "TransactionOffsets",
-    "checked",
-    "committed_rows",
-    "fingerprint_of",
-    "gathered",
-    "prescriptive",
-    "rows_by_topic",
-]
-
 
 # How many rows a sink's batch has committed: the log's entry says it, the batch's fingerprint does not.
 

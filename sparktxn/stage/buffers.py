@@ -22,9 +22,6 @@ from sparktxn.stage.segmentwriter import FILE_BYTES, ROW_GROUP_BYTES, ROW_GROUP_
 from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import NOT_COUNTED, RECORD_BYTES_MAX, upload_encoded
 
-__all__ = ["Buffers", "GrowingSegment", "Limits", "PartitionBuffer", "TopicBuffer"]
-
-
 # A segment that is encoded while its records still come: row group by row group, so that only the file waits.
 
 

@@ -22,23 +22,6 @@ from sparktxn.values.arrowvalues import empty_table, scalar_of
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import TopicState
 
-__all__ = [
-    "PARTITION",
-    "RECORD_COLUMNS",
-    "TOPIC",
-    "check_columns",
-    "conformed",
-    "nullable_type",
-    "plain_array",
-    "plain_type",
-    "slices",
-    "tables_of",
-    "topic_names",
-    "with_members",
-    "without_key",
-]
-
-
 # Arrow's other layouts of the same values, brought to the plain one: dictionaries, run ends, views, lists as views.
 #
 # Polars writes text as views and its Categorical and Enum as dictionaries of views, for which Arrow has few

@@ -16,8 +16,6 @@ from sparktxn.values.structs import TopicState
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["add_columns", "columns_to_add", "with_columns"]
-
 
 _ATTEMPTS: Final = 3
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = ["PARTITIONERS", "Partitioner", "Pick", "fnv1a", "murmur2", "partitioner", "partitions_of_keys"]
-
 Pick = Callable[[int], int]
 """Given a partition count, a partition for a record that has no key."""
 

@@ -32,8 +32,6 @@ from sparktxn.values.quantities import counted
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged", "stage_inline", "upload_missing"]
-
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallback, int] | None]

@@ -11,8 +11,6 @@ from bisect import bisect_right
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["pairs_of", "payload_bytes", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
-
 _ROW_OVERHEAD_BYTES = 16
 """What a row takes in a segment in addition to its payload: lengths and levels of its columns, at most about so
 much."""

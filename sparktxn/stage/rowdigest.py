@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Words = NDArray[np.uint64]
 
-__all__ = ["KIND", "digest_of_records", "rows_digest"]
-
 KIND: Final = "rows1"
 """Names the arithmetic: a change of it needs another name."""
 

@@ -13,8 +13,6 @@ from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.columnconversion import PARTITION, plain_array, plain_type
 from sparktxn.stage.stagedsegment import StageTopic
 
-__all__ = ["Choose", "given_partitions", "key_column", "row_partitions", "split", "with_partition_key"]
-
 Choose = Callable[[pa.Array], pa.Array]
 """Given the keys of rows as binary, their partitions as int32."""
 

@@ -16,8 +16,6 @@ from sparktxn.format.statistics import TIMESTAMP_BOUNDS_KEY, columns_with_statis
 from sparktxn.process.background import Background
 from sparktxn.values.arrowvalues import without_hidden_nulls
 
-__all__ = ["FILE_BYTES", "ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "SegmentWriter"]
-
 FILE_BYTES: Final = 32 * 1024 * 1024
 """How large a file becomes while there are more records for it: one request can carry half as much again."""
 

@@ -12,8 +12,6 @@ from sparktxn.config.topic import is_compacted, topic_values
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
 
-__all__ = ["INLINE_LIST_BYTES_MAX", "RowsDigest", "StageTopic", "StagedSegment", "may_be_carried", "with_digest"]
-
 INLINE_LIST_BYTES_MAX: Final = 131_072
 """Inline records that one list carries: every follower of the log reads them."""
 

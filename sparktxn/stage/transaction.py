@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparktxn.log.log import Log
     from sparktxn.log.write.queue import Ticket
 
-__all__ = ["NO_IDENTITY", "TIME_OF_ENTRY", "TimesUsed", "TransactionIdentity", "TransactionWriter", "times_used"]
-
 
 # Whose times records get, as the log says when a list with them is sent: they may have been staged long before.
 

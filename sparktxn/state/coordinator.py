@@ -49,17 +49,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = [
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "end_txn",
-    "expect_end_offset",
-    "expire_offsets",
-    "expire_producers",
-    "expire_transactional_id",
-    "init_producer_id",
-]
-
 
 def init_producer_id(delta: Delta, command: InitProducerId, context: Context) -> CommandResult | Refusal:
     """Give a producer its id and epoch, and end what an earlier producer of the id has left open (K01 to K15)."""

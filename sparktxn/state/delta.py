@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
-__all__ = ["Context", "Delta", "ReadState", "Refusal"]
-
 ReadState = Callable[[StateKey], Any]
 """Reads one record by key; None if there is none."""
 

@@ -45,21 +45,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = [
-    "HALF_OUTCOMES_KEPT",
-    "HALF_OUTCOME_BUCKETS",
-    "check_half",
-    "delete_half",
-    "discard_half",
-    "due_slot",
-    "end_half",
-    "outcomes_key",
-    "prepare_half",
-    "rejection",
-    "resume_half",
-    "settled_half",
-]
-
 HALF_OUTCOME_BUCKETS: Final = 1_024
 """Records over which the outcomes of settled half transactions are spread."""
 

@@ -15,16 +15,6 @@ from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import IntentWindow, SettledIntent, StateKey
 
-__all__ = [
-    "INTENT_WINDOW",
-    "cancel_intent",
-    "intent_key",
-    "is_expired",
-    "settle_intent",
-    "settlement",
-    "why_not_settled",
-]
-
 INTENT_WINDOW: Final = REQUEST_WINDOW
 """Entries for which a settled intent is remembered (W of PROTOCOL.md)."""
 

@@ -27,29 +27,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = [
-    "CONSUMER_OFFSETS",
-    "HALF_DISCARDED",
-    "HALF_MESSAGES",
-    "HALF_SETTLED",
-    "HISTORY_TABLES",
-    "INTERNAL_TOPICS",
-    "INTERNAL_TOPIC_IDS",
-    "TRANSACTION_STATE",
-    "HistoryChange",
-    "RecordingDelta",
-    "colliding_name",
-    "collision_key",
-    "entry_of",
-    "first_offset",
-    "partition_at",
-    "partition_exists",
-    "refuse_change",
-    "topic_named",
-    "topic_names",
-]
-
-
 _OFFSET_BITS: Final = 20
 _TIMESTAMP: Final = "timestamp[us, tz=UTC]"
 _PARTITIONS: Final = "list<struct<topic: string, partition: int32>>"

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "GROUP_MEMBERS_MAX",
-    "GROUP_TIMEOUT_MS_MAX",
-    "HALF_WAIT_MS_MAX",
-    "LOG_END_OFFSET_MAX",
-    "METADATA_BYTES_MAX",
-    "PARTITION_COUNT_MAX",
-    "TIMESTAMP_MS_MAX",
-    "TRANSACTION_TIMEOUT_MS_MAX",
-]
-
 PARTITION_COUNT_MAX: Final = 10_000
 """Partitions of a topic."""
 TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000

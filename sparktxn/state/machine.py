@@ -16,8 +16,6 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.rules import RULES
 from sparktxn.state.transactions import partitions
 
-__all__ = ["Applied", "apply", "apply_entry", "apply_list"]
-
 
 class Applied(NamedTuple):
     """What a list of commands answers, and the commands that an entry must carry: those not done before."""

@@ -9,8 +9,6 @@ from sparktxn.format.commands import CommandResult
 from sparktxn.state.delta import Context, Delta
 from sparktxn.values.structs import RequestResult, RequestWindow, StateKey
 
-__all__ = ["REQUEST_BUCKETS", "REQUEST_WINDOW", "remember", "remembered", "request_key"]
-
 REQUEST_WINDOW: Final = 1_000
 """Entries for which a request id is remembered (W of PROTOCOL.md)."""
 

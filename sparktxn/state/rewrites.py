@@ -28,9 +28,6 @@ from sparktxn.values.structs import (
     RewrittenRange,
 )
 
-__all__ = ["rewrite", "vacuum"]
-
-
 _PASSES_MAX: Final = 100
 
 

@@ -21,18 +21,6 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups import groups, membership
 from sparktxn.state.transactions import partitions, sinks, transactions
 
-__all__ = [
-    "RULES",
-    "Rule",
-    "Scope",
-    "files_named_by",
-    "is_confined",
-    "parts_touched_by",
-    "require_features",
-    "transaction_of",
-]
-
-
 # Features: what a process must know before it reads or writes the store (PROTOCOL.md, "Features").
 
 _FEATURE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")

@@ -14,23 +14,6 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
 from sparktxn.values.structs import PartitionState, StateKey, StateRecord, StoreState, TopicState
 
-__all__ = [
-    "FORMATS_OF_TABLES",
-    "REJECTS_HALF_MESSAGES",
-    "TABLE_FORMATS",
-    "Condition",
-    "alter_store",
-    "changed",
-    "changes_times",
-    "check_values",
-    "half_rejection",
-    "has_times_of_entries",
-    "is_fixed",
-    "times_changed",
-    "unpublishable",
-]
-
-
 REJECTS_HALF_MESSAGES: Final = "reject.transaction.message"
 
 TIMESTAMP_TYPE: Final = "message.timestamp.type"

@@ -28,8 +28,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["publish_tables"]
-
 _KEPT_MAX: Final = 128
 _LOCATION_BYTES_MAX: Final = 4_096
 

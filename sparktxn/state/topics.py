@@ -31,8 +31,6 @@ from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
-__all__ = ["alter_topic", "check_new_name", "create_partitions", "create_topic", "delete_records", "delete_topic"]
-
 HIGH_WATERMARK: Final = -1
 """The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
 

@@ -19,39 +19,6 @@ from sparktxn.state.requests import request_key
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import StateRecord, TransactionState
 
-__all__ = [
-    "STEADY_TABLES",
-    "NamedSegment",
-    "Parts",
-    "add_partitions_to_txn",
-    "alter_store",
-    "append",
-    "delete_records",
-    "expect_end_offset",
-    "expire_member",
-    "expire_offsets",
-    "expire_producers",
-    "file_of_append",
-    "files_of_half",
-    "files_of_rewrite",
-    "group_request",
-    "half",
-    "init_producer_id",
-    "intent",
-    "is_unsteady",
-    "no_files",
-    "nothing",
-    "prepare_half",
-    "publish_tables",
-    "rewrite",
-    "store",
-    "subscribing",
-    "topic",
-    "touched_by_end",
-    "transaction",
-    "txn_offset_commit",
-]
-
 Parts = tuple[str, ...]
 """Names of the parts of a checkpoint."""
 

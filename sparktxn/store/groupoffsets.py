@@ -18,8 +18,6 @@ from sparktxn.log.log import Log
 from sparktxn.values import arguments
 from sparktxn.values.structs import CommittedOffset
 
-__all__ = ["answered_offset", "any_offset_to_commit", "committed_offsets", "offsets_to_commit"]
-
 _NO_OFFSET: Final = 2**63 - 1
 _NO_LEADER_EPOCH: Final = -1
 _LEAST: Final = -(2**63) + 1

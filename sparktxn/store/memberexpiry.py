@@ -21,27 +21,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.events import log_event
 from sparktxn.values.structs import MemberState
 
-__all__ = [
-    "REBALANCE",
-    "SESSION",
-    "EntryTimes",
-    "OverdueMember",
-    "Sign",
-    "Watched",
-    "expire_overdue",
-    "group_of_members",
-    "is_members_name",
-    "listed_signs",
-    "members_name",
-    "overdue_by_store_clock",
-    "overdue_members",
-    "propose_expiry",
-    "reserved_because",
-    "submit_join",
-    "watched",
-]
-
-
 SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
 

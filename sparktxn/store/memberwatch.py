@@ -29,8 +29,6 @@ from sparktxn.store.memberexpiry import (
 )
 from sparktxn.values.structs import MemberState
 
-__all__ = ["SeenMember", "seen_members", "sightings"]
-
 _FRESH_S: Final = 1.0
 _FOLDERS_LISTED: Final = 8
 """Of more groups than that the signs of all are listed at once."""

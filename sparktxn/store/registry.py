@@ -23,14 +23,6 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = [
-    "acquire_log",
-    "objects_of",
-    "read_object",
-    "release_dropped",
-    "release_log",
-]
-
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
 

@@ -12,8 +12,6 @@ from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StageTopic
 from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 
-__all__ = ["StagePlan"]
-
 
 class StagePlan(Struct, frozen=True):
     """All that a process needs to stage records: picklable, no secrets in its `repr`."""

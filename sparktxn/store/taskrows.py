@@ -13,8 +13,6 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_task"]
-
 
 def read_task(
     task: ReadTask, options: Mapping[str, Any] | None = None, *, batch_rows: int | None = None

@@ -13,8 +13,6 @@ from sparktxn.objectstore.writes import DiskStore, WatchedStore
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["write_problem"]
-
 
 def write_problem(log: Log, *, tries: bool) -> str | None:
     """Return why the store takes no writes; None if it does, or if that is not known. Log it once a minute.

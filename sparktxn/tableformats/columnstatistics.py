@@ -15,8 +15,6 @@ from msgspec import Struct
 
 from sparktxn.format.statistics import TIMESTAMP_ID, leaves, number_of, timestamp_bounds
 
-__all__ = ["DELTA_LOCAL_TIME", "ColumnStatistics", "TypeNames", "names_of", "statistics_of"]
-
 
 class ColumnStatistics(Struct, frozen=True):
     """A column of a file, or a field of a struct: the names that lead to it, and what the footer has of it.

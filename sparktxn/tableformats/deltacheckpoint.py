@@ -22,23 +22,6 @@ from msgspec.structs import replace
 
 from sparktxn.format.decodeguard import check_parquet
 
-__all__ = [
-    "Action",
-    "Add",
-    "CommitInfo",
-    "DeltaFiles",
-    "Format",
-    "MetaData",
-    "Protocol",
-    "Remove",
-    "checkpoint",
-    "checkpoint_files",
-    "decode",
-    "encode",
-    "last_checkpoint",
-]
-
-
 # The actions of a Delta table's commits: lines of JSON, whose keys have one order (Delta's PROTOCOL.md, "Actions").
 #
 # What Delta lets a writer leave out is left out here unless a reader needs it.

@@ -24,28 +24,6 @@ from sparktxn.format.statistics import OFFSET_ID, TIMESTAMP_ID, leaves, number_o
 from sparktxn.tableformats.version import TableFile
 from sparktxn.values.fieldtypes import Columns
 
-__all__ = [
-    "EARLIER_ENTRY",
-    "ENTRY",
-    "FULL_FILES",
-    "LIST",
-    "MERGED_MANIFESTS",
-    "Entry",
-    "IcebergSnapshot",
-    "Manifest",
-    "Schema",
-    "decode_file",
-    "decode_list",
-    "earlier_metrics",
-    "encode_file",
-    "encode_list",
-    "has_statistics",
-    "is_live",
-    "manifests",
-    "metrics",
-]
-
-
 # The Avro files of an Iceberg table's metadata: their schemas, and bytes that are the same in each process.
 #
 # A file is written by the schemas of Avro's own specification for its header and its one block. So its bytes depend

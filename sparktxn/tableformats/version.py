@@ -17,22 +17,6 @@ from sparktxn.format.schema import stored_schema, with_offsets
 from sparktxn.tableformats.columnstatistics import ColumnStatistics
 from sparktxn.values.fieldtypes import Columns
 
-__all__ = [
-    "FOLDERS",
-    "METADATA_FOLDER",
-    "VERSION_HINT",
-    "FormatVersions",
-    "TableFile",
-    "TableVersion",
-    "hinted_version",
-    "is_metadata",
-    "metadata_name",
-    "snapshot_id",
-    "table_schema",
-    "version_hint",
-    "versions_in",
-]
-
 
 class TableFile(Struct, frozen=True, gc=False):
     """A Parquet file of which every row is in the table.

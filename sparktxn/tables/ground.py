@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-__all__ = ["AsOf", "Moment", "S3Access", "imported", "moment_of", "opened", "pandas_frame"]
-
 
 AsOf: TypeAlias = int | datetime | str | None
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-__all__ = ["Table", "open_table"]
-
 
 class Table(Struct, frozen=True, kw_only=True):
     """A version of a topic's table: what entries up to `entry` have committed, which another entry has published.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-__all__ = ["read_arrow", "to_duckdb", "to_pandas", "to_polars"]
-
 Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
 _NO_LISTS: Final = str | bytes | bytearray | memoryview | Mapping
 """What can be iterated, and is not a list of values: bytes would be taken for numbers."""

@@ -25,9 +25,6 @@ from sparktxn.transfer.exactvalues import WrongLine, shown, text_reader
 from sparktxn.transfer.jsonrows import BASE64, json_reader, parsed
 from sparktxn.values.quantities import counted
 
-__all__ = ["CsvRows", "WrongText", "csv_names", "csv_rows", "is_text_in_csv", "typed_column"]
-
-
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 

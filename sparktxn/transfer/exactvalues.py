@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["YEARS_US", "WrongLine", "bytes_of", "shown", "text_reader", "whole_of"]
-
 TextReader = Callable[[str], Any]
 """Takes a text, and returns the value that Arrow takes for it; raises ValueError with what was expected."""
 

@@ -12,8 +12,6 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.process.clock import RandomIds
 
-__all__ = ["PARTITION_FOLDER", "ExportFolder", "exported_files"]
-
 PARTITION_FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{{1,5}})")
 """The name of a folder with the files of one partition."""
 

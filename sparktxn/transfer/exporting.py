@@ -31,9 +31,6 @@ from sparktxn.values.arrowvalues import without_hidden_nulls
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import TopicState
 
-__all__ = ["FORMATS", "ExportReport", "FileWriter", "export_topic"]
-
-
 # Writing a topic's records to one file, so that an import has each value as it was, or refusing them.
 
 FORMATS: Final = ("parquet", "arrow", "csv", "json")

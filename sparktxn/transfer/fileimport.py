@@ -34,19 +34,6 @@ from sparktxn.values.structs import TopicState
 if TYPE_CHECKING:
     from sparktxn.stage.stagedsegment import StagedSegment
 
-__all__ = [
-    "SUFFIXES",
-    "Columns",
-    "FileImport",
-    "ImportReport",
-    "Int96Error",
-    "arrow_tables",
-    "check_suffix",
-    "import_files",
-    "parquet_tables",
-    "rows_of",
-]
-
 
 # Rows of Parquet and Arrow files, some at a time.
 #

@@ -22,9 +22,6 @@ from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.scan.columns import leaves
 from sparktxn.transfer.exactvalues import YEARS_US, WrongLine, bytes_of, shown, text_reader, whole_of
 
-__all__ = ["BASE64", "JsonRows", "encoded", "json_bytes", "json_reader", "json_values", "parsed", "some_lines"]
-
-
 # Values of JSON to values of a topic's types, exactly; numbers are kept as they are written until their type is
 # known.
 #

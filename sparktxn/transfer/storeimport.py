@@ -28,9 +28,6 @@ from sparktxn.transfer.topicimport import sink_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import TopicState
 
-__all__ = ["StoreImportReport", "check_same_topic", "command_to_create", "import_from_store"]
-
-
 # Whether a topic can hold what another one has, with nothing lost; and the command that makes such a topic.
 
 _LOG_APPEND: Final = "LogAppendTime"

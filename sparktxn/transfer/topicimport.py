@@ -25,9 +25,6 @@ from sparktxn.values import arguments
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import SinkState
 
-__all__ = ["KafkaConsumer", "TopicImportReport", "import_topic", "sink_of"]
-
-
 # What a store knows of earlier imports: the sink of an import's transactional id.
 
 

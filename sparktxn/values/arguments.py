@@ -17,34 +17,6 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from sparktxn.errors import ConfigurationError
 
-__all__ = [
-    "INT32_MAX",
-    "INT32_MIN",
-    "INT64_MAX",
-    "INT64_MIN",
-    "TEXT_BYTES_MAX",
-    "TIMESTAMP_MS_MAX",
-    "Checked",
-    "boolean",
-    "bytes_like",
-    "choice",
-    "described",
-    "function",
-    "identifier",
-    "identifiers",
-    "instance",
-    "integer",
-    "integer_or_none",
-    "integers",
-    "items",
-    "mapping",
-    "path",
-    "shown",
-    "text",
-    "text_or_none",
-    "timeout_s",
-]
-
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 INT64_MIN: Final = -(2**63)

@@ -16,9 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["byte_strings", "empty_table", "integers", "lists_of_pairs", "repeated", "scalar_of", "without_hidden_nulls"]
-
-
 _BINARY: Final = pa.binary()
 _INT64: Final = pa.int64()
 _INT32_MAX: Final = 2**31 - 1

@@ -6,23 +6,6 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
-__all__ = [
-    "Checksum",
-    "Columns",
-    "Int64",
-    "Natural",
-    "NaturalOrNone",
-    "Positive",
-    "Result",
-    "SealedFolder",
-    "SegmentFile",
-    "StateKey",
-    "StoredTopicIdPartition",
-    "TopicIdPartition",
-    "TopicNameText",
-    "TopicPartitionKey",
-]
-
 Result = TypeVar("Result")
 """What a function returns that was given to another one to call."""
 

@@ -8,9 +8,6 @@ from html import escape
 from itertools import islice
 from typing import Final
 
-__all__ = ["counted", "duration_text", "html_table", "size_text", "time_text"]
-
-
 _STEP: Final = 1_024
 _SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
 _DURATIONS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))

@@ -8,20 +8,6 @@ from msgspec import Struct
 
 from sparktxn.values.fieldtypes import Checksum, Int64, Natural, NaturalOrNone, Positive, SealedFolder, SegmentFile
 
-__all__ = [
-    "CommittedTransaction",
-    "CompactedPrefix",
-    "CompactedSegment",
-    "Compaction",
-    "CompactionPass",
-    "FilePart",
-    "ManifestRef",
-    "RewrittenRange",
-    "RewrittenSegment",
-    "SegmentRef",
-]
-
-
 _MERGED: Final = ".offsets.parquet"
 """The end of the name of a file with a column of offsets; `format/names.py` builds and checks it."""
 

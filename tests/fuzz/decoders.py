@@ -160,7 +160,7 @@ def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
 
 def _names(text: str) -> object:
     """All parsers of names; what they take for a name must be that very name again."""
-    found = [getattr(names, parse)(text) for parse in names.__all__ if parse.startswith("parse_")]
+    found = [getattr(names, parse)(text) for parse in vars(names) if parse.startswith("parse_")]
     entry = names.parse_entry(text)
     assert entry is None or names.entry(entry) == text
     head = names.parse_checkpoint_head(text)

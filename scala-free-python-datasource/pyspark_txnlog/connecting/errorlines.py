@@ -16,8 +16,6 @@ from functools import wraps
 from inspect import isfunction
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["one_line_errors", "with_one_line_errors", "without_frames"]
-
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 _OWN_VALUE: Final = "1 (pyspark_txnlog)"
 """Any text hides the traceback; this one says who has set it."""

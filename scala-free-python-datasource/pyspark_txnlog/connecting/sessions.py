@@ -18,8 +18,6 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RECOMMENDED", "check_session", "parallelism_of", "pass_over_modules", "session"]
-
 
 RECOMMENDED: Final = {
     "spark.python.unix.domain.socket.enabled": "true",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
         Store,
     )
 
-__all__ = ["commit_batch", "open_store", "warn"]
-
 _Address = tuple[str, tuple[tuple[str, str], ...]]
 
 _STORES_MAX: Final = 16

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from pyspark_txnlog.reading.stream_reader import Progress
 
-__all__ = ["RangesSource", "scan_stream"]
-
 _RANGE: Final = StructType([StructField("start", StringType()), StructField("end", StringType())])
 
 

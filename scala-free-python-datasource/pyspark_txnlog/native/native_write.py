@@ -20,8 +20,6 @@ from sparktxn.values import arguments
 if TYPE_CHECKING:
     from sparktxn import StagedSegment, StagePlan
 
-__all__ = ["write"]
-
 _KEY: Final = "key"
 _PARTITION: Final = "partition"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from sparktxn import Store, TopicState
 
-__all__ = ["history", "register_views"]
-
 _PLACES: Final = ("_partition", "_offset", "_timestamp")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
         StreamingQueryProgress,
     )
 
-__all__ = ["GAUGES", "ProgressListener", "gauges_of"]
-
 _TOPICS_SHOWN: Final = 3
 
 Gauges = dict[str, float]

@@ -32,21 +32,6 @@ if TYPE_CHECKING:
     from sparktxn.process.clock import Clock
     from sparktxn.scan.plan import Isolation, Order
 
-__all__ = [
-    "AS_OF_OPTIONS",
-    "AsOf",
-    "AsOfPoint",
-    "Bound",
-    "Pace",
-    "TriggerLimits",
-    "as_of_options",
-    "bound_of",
-    "check_ranges",
-    "named_partitions",
-    "resolved",
-    "rows_within",
-]
-
 
 _PARTITIONS_SHOWN_MAX: Final = 10
 

@@ -23,17 +23,6 @@ from sparktxn import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
-__all__ = [
-    "READ_MARK",
-    "TABLE_OPTIONS_KEY",
-    "is_create_table",
-    "keep_options",
-    "kept_options",
-    "options_in",
-    "rows_are_of_a_table",
-    "without_table_properties",
-]
-
 TABLE_OPTIONS_KEY: Final = "txnlog.options"
 
 READ_MARK: Final = DECLARED_TYPE

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark_txnlog.options.options import ReadOptions
 
-__all__ = ["parse_filters", "pushed_condition", "refuse_filters"]
-
 _EXPECTED: Final = (
     """expected JSON such as [["key", "=", "DE"], ["amount", ">=", 10]], or a text: key = 'DE' and amount >= 10"""
 )

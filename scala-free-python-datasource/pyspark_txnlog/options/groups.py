@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["CommittedStart", "GroupStart", "committed_start", "entry_behind", "offsets_of_batch", "offsets_of_progress"]
-
 _METADATA: Final = re.compile(r"txnlog:entry=([1-9][0-9]{0,18})")
 
 _OFFSETS_VERSION: Final = "v1"

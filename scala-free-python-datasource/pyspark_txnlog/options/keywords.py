@@ -9,8 +9,6 @@ from typing import Any
 from sparktxn import ConfigurationError
 from sparktxn.values import arguments
 
-__all__ = ["option_texts", "read_options"]
-
 
 def option_texts(options: object, named: Mapping[str, Any], **said: Any) -> dict[str, str]:
     """Return options as Spark hands them over: whole numbers and truth values as text, numpy's too.

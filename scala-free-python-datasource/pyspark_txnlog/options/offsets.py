@@ -15,22 +15,6 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.scan.plan import Isolation
 
-__all__ = [
-    "COMMITTED",
-    "EARLIEST",
-    "LATEST",
-    "ByPartition",
-    "Offsets",
-    "parse_json",
-    "parse_offsets",
-    "parse_timestamps",
-    "partition_exists",
-    "partitions_of",
-    "readable_ranges",
-    "topic_named",
-    "within_log",
-]
-
 EARLIEST: Final = -2
 LATEST: Final = -1
 COMMITTED: Final = "committed"

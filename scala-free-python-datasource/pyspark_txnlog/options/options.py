@@ -57,38 +57,6 @@ if TYPE_CHECKING:
     from sparktxn.scan.conditions import Condition
     from sparktxn.scan.plan import Order
 
-__all__ = [
-    "INSERT_ALWAYS",
-    "KAFKA_PREFIX",
-    "MAPPED_SETTINGS",
-    "OPTIONS",
-    "READ",
-    "READ_STREAM",
-    "REFUSED_READING",
-    "REFUSED_WRITING",
-    "SCHEMA",
-    "WRITE",
-    "WRITE_STREAM",
-    "EntryRange",
-    "GivenOptions",
-    "Option",
-    "ReadOptions",
-    "WriteOptions",
-    "check_setting",
-    "entry_range",
-    "option_named",
-    "options_of_table",
-    "parse_assignment",
-    "parse_given",
-    "parse_identifier",
-    "parse_names",
-    "parse_pattern",
-    "parse_start",
-    "parse_text",
-    "parse_topics",
-    "warn_ignored",
-]
-
 
 # Options ``kafka.*``: settings of Kafka's clients, which a program brings along from ``format("kafka")``.
 #

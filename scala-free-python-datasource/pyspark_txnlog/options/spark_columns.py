@@ -56,22 +56,6 @@ from sparktxn.store import check_columns, output_schema
 if TYPE_CHECKING:
     from sparktxn import TopicState
 
-__all__ = [
-    "arrow_of",
-    "check_columns_to_write",
-    "conform",
-    "declared_columns",
-    "is_scalar",
-    "known_layout",
-    "known_names",
-    "new_columns",
-    "quoted",
-    "read_columns",
-    "schema_of",
-    "spark_schema",
-    "stored_columns",
-]
-
 _HEADERS: Final = "headers"
 
 _SCALARS: Final[frozenset[type[DataType]]] = frozenset(

@@ -8,9 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from sparktxn.process.events import Event, log_of
 
-__all__ = ["EVENTS", "NEEDS", "Need", "log_event", "warn_without_effect"]
-
-
 _SPARK: Final = "sparktxn.spark"
 
 EVENTS: Final[dict[str, Event]] = {

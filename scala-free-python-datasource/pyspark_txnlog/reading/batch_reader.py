@@ -49,20 +49,6 @@ if TYPE_CHECKING:
     from pyspark_txnlog.options.bounds import Bound
     from sparktxn import ReadTask, ReadView, Store
 
-__all__ = [
-    "FilteringTxnLogReader",
-    "NoticingTxnLogReader",
-    "TaskPartition",
-    "TxnLogReader",
-    "is_on_timestamp",
-    "made_ahead",
-    "make_reader",
-    "plan_tasks",
-    "read_partition",
-    "read_schema",
-    "without_skipped",
-]
-
 
 # Batches that are made ahead: while Spark takes some, a thread fetches and decodes the next ones.
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView
     from sparktxn.scan.microbatchcut import CommitCut
 
-__all__ = ["CommitOrderStreamReader"]
-
 _Group = tuple[int, dict["TopicPartitionKey", int]]
 """Partitions with the offset from which they are read, after the entry up to which they have been read."""
 

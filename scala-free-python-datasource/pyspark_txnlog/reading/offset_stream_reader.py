@@ -21,8 +21,6 @@ from sparktxn.values.fieldtypes import TopicPartitionKey
 if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView
 
-__all__ = ["OffsetOrderStreamReader"]
-
 
 @with_one_line_errors
 class OffsetOrderStreamReader(TxnLogStreamReader):

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView, Store
     from sparktxn.process.clock import Clock
 
-__all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "topic_id_of", "view_entry"]
-
 Progress = dict[str, Any]
 
 _ALIGNED: Final = (

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark_txnlog.reading.views import PinnedView
     from sparktxn.process.clock import Clock
 
-__all__ = ["RefusedStreamReader", "make_stream_reader", "read_stream", "stream_reader_of"]
-
 
 def make_stream_reader(
     given: Mapping[str, str] | GivenOptions, schema: StructType, pinned: PinnedView | None, *, parallelism: int

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparktxn.store import TableTask
 
-__all__ = ["SystemTableReader", "TableOptions", "table_schema"]
-
 _OF_ALL: Final = frozenset({"path", "table", "asOfEntry", "asOfTimestamp", "asOfTransaction"})
 _OF_ONE: Final = {
     "segments": frozenset({"subscribe", "topic"}),

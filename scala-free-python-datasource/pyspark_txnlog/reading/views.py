@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from pyspark_txnlog.options.options import ReadOptions
     from sparktxn import ReadTask, ReadView, Store
 
-__all__ = [
-    "NewColumns",
-    "PinnedView",
-    "columns_left_out",
-    "names_topic",
-    "open_view",
-    "open_view_of_existing",
-    "pin_view",
-    "report_left_out",
-]
-
 
 class PinnedView(Struct, frozen=True):
     """What a DataFrame reads, however often it is planned: the view's entry, and the time that `now` means.

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment, StagePlan, Store, TopicState
 
-__all__ = [
-    "StagedRows",
-    "TxnLogWriter",
-    "commit_write",
-    "prepare_write",
-    "stage_rows",
-    "staged_by_newest",
-    "staged_segments",
-]
-
 
 _KNOWN_MS_MAX: Final = 2_000
 """How old the knowledge of topics may be from which a write is planned."""

@@ -51,20 +51,6 @@ if TYPE_CHECKING:
     from sparktxn import StagedSegment, StagePlan
     from sparktxn.stage.stagedsegment import RowsDigest
 
-__all__ = [
-    "DRIVER_BYTES_MAX",
-    "ROW_HASH",
-    "HashedRows",
-    "HeldRows",
-    "Outputs",
-    "foreach_batch",
-    "hashed_columns",
-    "rows_query",
-    "stage_frame",
-    "with_row_hashes",
-    "write_stream",
-]
-
 
 # A micro-batch's rows on their way to the driver: Spark computes them once, and its executors hold them meanwhile.
 #

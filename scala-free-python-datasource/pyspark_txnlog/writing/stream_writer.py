@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment
 
-__all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
-
 
 class StagedMicroBatch(StagedRows):
     """What one task of a micro-batch has uploaded, with the identity that Spark gives to the tasks alone."""

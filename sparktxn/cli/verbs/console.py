@@ -12,8 +12,6 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.process.background import ThreadBackground
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _PORT: Final = 8477

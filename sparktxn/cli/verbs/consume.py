@@ -30,8 +30,6 @@ from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _FLUSH_RECORDS: Final = 500

@@ -17,8 +17,6 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.maintenance import copy_store
 from sparktxn.values.quantities import counted
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _ADDRESSES_MAX = 2

@@ -19,8 +19,6 @@ from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store.registry import objects_of
 from sparktxn.values.quantities import counted
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _PACKAGES = ("sparktxn", "pyarrow", "msgspec", "s3fs", "gcsfs", "adlfs", "azure-storage-blob", "pyspark")

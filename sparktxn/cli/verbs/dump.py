@@ -28,8 +28,6 @@ from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.store import Store, TableSelection, read_table_task
 from sparktxn.store.registry import read_object
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _Decoded = dict[str, Any]

@@ -20,8 +20,6 @@ from sparktxn.scan.conditions import Condition, parse_conditions, typed_conditio
 from sparktxn.transfer import export_topic
 from sparktxn.values.quantities import counted
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

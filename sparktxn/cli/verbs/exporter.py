@@ -10,8 +10,6 @@ from sparktxn.cli.servers import AllowHost, Port, listen_endpoint, listen_option
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _PORT: Final = 9308

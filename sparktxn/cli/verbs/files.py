@@ -14,8 +14,6 @@ from sparktxn.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.process.clock import SystemClock
 from sparktxn.values.quantities import counted
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -19,8 +19,6 @@ from sparktxn.gateway.security.access import AccessOptions
 from sparktxn.gateway.security.users import user_lines
 from sparktxn.process.clock import RandomIds
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

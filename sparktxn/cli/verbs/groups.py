@@ -25,8 +25,6 @@ from sparktxn.kafka.groups import ConsumerGroupState
 from sparktxn.kafka.message import IsolationLevel
 from sparktxn.process.clock import SystemClock
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True)
 
 _Groups = Annotated[list[str], argument(metavar="GROUP…", help="Ids of groups.", autocompletion=completion.groups)]

@@ -12,8 +12,6 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True)
 
 _OnlyGroup = Annotated[list[str] | None, option("--group", "-G", metavar="GROUP", help="Only of a producer group.")]

@@ -21,8 +21,6 @@ from sparktxn.transfer import TopicImportReport, import_files, import_from_store
 from sparktxn.values import arguments
 from sparktxn.values.quantities import counted
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _FILES = "Import of files"

@@ -19,8 +19,6 @@ from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEE
 from sparktxn.config.values import MILLISECONDS
 from sparktxn.values.quantities import time_text
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

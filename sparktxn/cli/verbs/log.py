@@ -12,8 +12,6 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import option, verb
 from sparktxn.store import TableSelection, read_table_task
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -14,8 +14,6 @@ from sparktxn.cli.verb import argument, option, verb
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.process.clock import SystemClock
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

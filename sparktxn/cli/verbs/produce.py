@@ -25,8 +25,6 @@ from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.jsonrows import JsonRows, some_lines
 from sparktxn.values.quantities import counted
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _READ_BYTES: Final = 1 << 20

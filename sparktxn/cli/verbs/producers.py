@@ -11,8 +11,6 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import argument, option, verb
 from sparktxn.kafka.message import TopicPartition
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

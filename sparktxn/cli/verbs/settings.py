@@ -13,8 +13,6 @@ from sparktxn.cli.verb import set_option, unset_option, verb
 from sparktxn.config.topic import STORE_WIDE_SETTINGS
 from sparktxn.kafka.admin import ConfigResource
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -14,8 +14,6 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, argument, option, verb
 from sparktxn.maintenance import TableInfo, list_tables, publish_tables
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True)
 
 _PORT: Final = 8181

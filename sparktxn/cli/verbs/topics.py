@@ -18,8 +18,6 @@ from sparktxn.kafka.admin import NewTopic
 from sparktxn.log.views.readview import ReadView
 from sparktxn.values.structs import TopicState
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True)
 
 _Names = Annotated[list[str], argument(metavar="TOPIC…", help="Names of topics.", autocompletion=completion.topics)]

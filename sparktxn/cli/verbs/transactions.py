@@ -16,8 +16,6 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True)
 
 _Ids = Annotated[

@@ -19,8 +19,6 @@ from sparktxn.maintenance.checking.segmentcheck import CheckedSegments
 from sparktxn.maintenance.checking.verify import SegmentsToCheck
 from sparktxn.store import Store
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _CheckTask = Callable[[SegmentsToCheck], CheckedSegments]

@@ -10,8 +10,6 @@ from msgspec import Struct
 from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Source
 
-__all__ = ["Change", "Field", "Planned", "Row"]
-
 Row = Mapping[str, Any]
 
 

@@ -13,8 +13,6 @@ from sparktxn.console.changes.change import Change, Field, Planned, Row
 from sparktxn.console.requestparameters import RequestParameters, WrongRequest
 from sparktxn.console.shownstore import Source
 
-__all__ = ["JOBS", "RunJob", "job_row"]
-
 JOBS: Final[Mapping[str, Callable[..., Any]]] = {
     "sweep": maintenance.sweep,
     "retention": maintenance.apply_retention,

@@ -28,9 +28,6 @@ from sparktxn.scan.plan import end_of
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["KINDS", "Abort", "Fence", "ResetOffsets", "TopicAlteration", "TopicCreation"]
-
-
 # Resetting the offsets of a group.
 
 _TARGETS: Final[Mapping[ResetTarget, str]] = {

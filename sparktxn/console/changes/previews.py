@@ -12,8 +12,6 @@ from sparktxn.console.changes.change import Change, Planned, Row
 from sparktxn.console.requestparameters import NotFound, Refused
 from sparktxn.process.clock import Ids
 
-__all__ = ["Preview", "PreviewOutcome", "Previews"]
-
 _KEPT: Final = 50
 
 

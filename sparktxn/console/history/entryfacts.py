@@ -23,9 +23,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["ENTRIES_KEPT", "Chronicle", "EntryFacts", "Moved", "TransactionChange", "facts_of"]
-
-
 _ENDS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
 

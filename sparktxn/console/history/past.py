@@ -24,9 +24,6 @@ from sparktxn.scan.plan import current_segments, rewritten_segments
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["BUCKETS_MAX", "SPANS", "Bucket", "KnownPast", "Passage", "Past", "Tallies", "Tally"]
-
-
 # What entries did, summed into buckets of time: bounded in memory, however long the log is.
 #
 # Each span of time that a plot may show has a tally of its own, with buckets of its own width.

@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from sparktxn.console.history.entryfacts import EntryFacts, TransactionChange
 from sparktxn.values.structs import TransactionStatus
 
-__all__ = ["Bar", "Lane", "Mark", "Outcome", "lanes_of"]
-
 Outcome = Literal["open", "prepared", "committed", "aborted"]
 
 

@@ -15,9 +15,6 @@ from sparktxn.console.shown import query, row_lines
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.maintenance import MaintenanceReport, maintain
 
-__all__ = ["form", "maintenance", "preview", "result"]
-
-
 _ROWS: Final = 500
 
 

@@ -18,8 +18,6 @@ from sparktxn.store.memberexpiry import group_of_members, members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members
 from sparktxn.values.fieldtypes import TopicIdPartition
 
-__all__ = ["GroupOffsets", "group", "group_rows", "groups", "known_groups", "topic_groups"]
-
 GroupOffsets = Mapping[str, Mapping[TopicIdPartition, int]]
 """The committed offsets of groups, by the groups' ids in their order."""
 

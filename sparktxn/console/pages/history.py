@@ -7,8 +7,6 @@ from typing import Any, Final, NamedTuple
 from sparktxn.console.history.past import SPANS, KnownPast, Tally
 from sparktxn.console.requestparameters import RequestParameters
 
-__all__ = ["Shown", "history_rows", "shown_span"]
-
 _HOUR: Final = "hour"
 _ALL: Final = "all"
 

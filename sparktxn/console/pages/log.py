@@ -19,8 +19,6 @@ from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.values.quantities import counted
 
-__all__ = ["entry", "log", "raw_entry"]
-
 _ENTRIES: Final = 50
 _ENTRIES_AT_ONCE: Final = 10
 """So many entries are in memory at a time: each may have some MiB."""

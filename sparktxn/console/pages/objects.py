@@ -15,8 +15,6 @@ from sparktxn.maintenance import vacuum
 from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.scan.transactioncolumns import committed_ranges
 
-__all__ = ["files", "topic_files"]
-
 _TOPICS: Final = 100
 _SEGMENTS: Final = 200
 _DRAWN: Final = 6

@@ -14,8 +14,6 @@ from sparktxn.console.requestparameters import RequestParameters
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.readview import ReadView
 
-__all__ = ["overview"]
-
 _TOP: Final = 10
 _OFFSETS_COUNTED: Final = 10_000
 

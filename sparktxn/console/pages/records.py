@@ -13,8 +13,6 @@ from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import OFFSET, reserved_name
 from sparktxn.values.quantities import counted
 
-__all__ = ["record", "records", "value_of"]
-
 _COUNT: Final = 50
 _COUNT_MAX: Final = 500
 _CELL_BYTES: Final = 512

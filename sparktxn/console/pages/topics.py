@@ -13,8 +13,6 @@ from sparktxn.console.shown import segment_path
 from sparktxn.console.shownstore import Page, Source
 from sparktxn.log.views.entryhistory import first_entry
 
-__all__ = ["topic", "topics"]
-
 _ROWS: Final = 100
 _SORTED: Final = ("topic", "typed", "partitions", "offsets", "behind", "size_bytes", "segments")
 _SORTED_PARTITIONS: Final = (

@@ -22,8 +22,6 @@ from sparktxn.log.views.entrysummary import read_entries
 from sparktxn.log.write.timeouts import overdue
 from sparktxn.values.structs import TransactionState, TransactionStatus
 
-__all__ = ["open_rows", "transaction", "transactional_ids", "transactions"]
-
 _LANES: Final = 30
 _BARS: Final = 300
 _BARS_DRAWN: Final = 1_500

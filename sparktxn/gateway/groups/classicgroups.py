@@ -24,8 +24,6 @@ from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import MemberState
 
-__all__ = ["ClassicGroups", "Joined"]
-
 
 class Joined(NamedTuple):
     """What the log says of a member that has joined.

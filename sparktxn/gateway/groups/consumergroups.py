@@ -14,8 +14,6 @@ from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 
-__all__ = ["ConsumerGroups", "HeartbeatAnswer", "MemberHeartbeat"]
-
 _INVALID_GROUP_ID: Final = 24
 _INVALID_REGULAR_EXPRESSION: Final = 128
 _DEFAULT_ASSIGNOR: Final = "uniform"

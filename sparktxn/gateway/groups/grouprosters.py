@@ -13,16 +13,6 @@ from sparktxn.store.memberexpiry import reserved_because, submit_join
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 
-__all__ = [
-    "INCONSISTENT_GROUP_PROTOCOL",
-    "MEMBER_ID_REQUIRED",
-    "GroupRosters",
-    "Joining",
-    "check_group_id",
-    "places_of",
-    "unknown_member",
-]
-
 INCONSISTENT_GROUP_PROTOCOL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 MEMBER_ID_REQUIRED: Final = 79
 _INVALID_GROUP_ID: Final = 24

@@ -23,8 +23,6 @@ from sparktxn.log.log import Log
 from sparktxn.store.memberexpiry import group_of_members, is_members_name, members_name
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Described", "Generation", "Led", "LedGroups", "RebalanceProgress", "Sent"]
-
 _ROUND: Final = "__round."
 _NO_EPOCH: Final = -1
 _FRESH_S: Final = 0.1

@@ -14,8 +14,6 @@ from sparktxn.log.log import Log
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HeldPartition, MemberState
 
-__all__ = ["Member", "Members"]
-
 _SILENT_SESSIONS: Final = 3
 """After so many sessions without a sign the member is served elsewhere, or nowhere."""
 _SIGN_EVERY_MS: Final = 15_000

@@ -17,19 +17,6 @@ from sparktxn.log.keep.runs import sizes_of
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import PartitionSegments, TopicState
 
-__all__ = [
-    "authenticate",
-    "create_acls",
-    "delete_acls",
-    "describe_acls",
-    "describe_cluster",
-    "describe_log_dirs",
-    "find_coordinator",
-    "handshake",
-    "metadata",
-]
-
-
 _LEADER_EPOCH = 0
 _GROUP, _TRANSACTION = 0, 1
 _NO_OPERATIONS = -(2**31)

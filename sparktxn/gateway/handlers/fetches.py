@@ -17,8 +17,6 @@ from sparktxn.log.views.readview import ReadView
 from sparktxn.process.clock import Deadline
 from sparktxn.scan.plan import Isolation
 
-__all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
-
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70

@@ -21,8 +21,6 @@ from sparktxn.gateway.groups.ledgroups import Described
 from sparktxn.gateway.handlers.outcomes import Outcome, of_error, of_future
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
-__all__ = ["delete_groups", "describe_groups", "list_groups", "offset_delete"]
-
 _STATES: Final = {
     ConsumerGroupState.STABLE: "Stable",
     ConsumerGroupState.RECONCILING: "PreparingRebalance",

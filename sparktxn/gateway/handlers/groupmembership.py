@@ -27,16 +27,6 @@ from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import GroupState, MemberState
 
-__all__ = [
-    "consumer_group_describe",
-    "consumer_group_heartbeat",
-    "heartbeat",
-    "join_group",
-    "leave_group",
-    "sync_group",
-]
-
-
 _WAIT_S_MAX: Final = 5.0
 """How long a member that has partitions waits for those that others are to give back, at their next heartbeat."""
 _SYNC_S_MAX: Final = 30.0

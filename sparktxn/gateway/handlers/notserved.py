@@ -10,20 +10,6 @@ from typing import Any, Final
 from sparktxn.gateway.broker import Broker
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
-__all__ = [
-    "alter_client_quotas",
-    "alter_scram_credentials",
-    "alter_share_group_offsets",
-    "delete_share_group_offsets",
-    "describe_client_quotas",
-    "describe_scram_credentials",
-    "describe_share_group_offsets",
-    "share_group_describe",
-    "share_group_heartbeat",
-    "streams_group_describe",
-    "streams_group_heartbeat",
-]
-
 _UNSUPPORTED_VERSION: Final = 35
 _NO_OPERATIONS: Final = -(2**31)
 _QUOTAS: Final = "txnlog gateway has no client quotas: it serves all clients alike"

@@ -20,8 +20,6 @@ from sparktxn.store.groupoffsets import answered_offset, any_offset_to_commit
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.values.structs import CommittedOffset, TopicState
 
-__all__ = ["offset_commit", "offset_fetch"]
-
 _FRESH_S: Final = 0.05
 _TOPIC_IDS_FROM_VERSION: Final = 10
 _INVALID_GROUP_ID: Final = 24

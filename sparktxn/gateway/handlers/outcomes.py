@@ -11,8 +11,6 @@ from sparktxn.admin import KafkaException
 from sparktxn.errors import ErrorCode
 from sparktxn.gateway.wire.wirecodes import code_of, message_of
 
-__all__ = ["DONE", "Outcome", "given_twice", "of_error", "of_future", "refused"]
-
 _Key = TypeVar("_Key", bound=Hashable)
 
 

@@ -35,8 +35,6 @@ from sparktxn.state.settings import has_times_of_entries
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import ProducerIdAndEpoch
 
-__all__ = ["produce"]
-
 _NO_PRODUCER: Final = -1
 _ADDS_PARTITIONS: Final = 12
 """From this version on a batch of a transaction adds its partition, and begins the transaction (KIP-890)."""

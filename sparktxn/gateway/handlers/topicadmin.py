@@ -29,20 +29,6 @@ from sparktxn.gateway.wire.wiremessages import Answer, Request
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.values.structs import TopicState
 
-__all__ = [
-    "alter_configs",
-    "create_partitions",
-    "create_topics",
-    "delete_records",
-    "delete_topics",
-    "describe_configs",
-    "describe_topic_partitions",
-    "incremental_alter_configs",
-    "list_config_resources",
-    "topic_configs",
-]
-
-
 # Settings of topics and of the store, under Kafka's names, and of the gateway itself, which a start sets.
 
 _TOPIC, _BROKER = 2, 4

@@ -14,8 +14,6 @@ from sparktxn.gateway.handlers.outcomes import DONE, Outcome, of_error, of_futur
 from sparktxn.gateway.transactions.heldtransactions import Unstored, unstored_transactions
 from sparktxn.gateway.wire.wiremessages import Answer, Request
 
-__all__ = ["describe_producers", "describe_transactions", "list_transactions", "write_txn_markers"]
-
 _INT32_MAX: Final = 2**31 - 1
 _INVALID_REGULAR_EXPRESSION: Final = 128
 

@@ -17,8 +17,6 @@ from sparktxn.store.groupoffsets import any_offset_to_commit
 from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import ProducerIdAndEpoch
 
-__all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id", "txn_offset_commit"]
-
 _OPERATION_NOT_ATTEMPTED: Final = 55
 _MANY_FROM: Final = 4
 _ADDS_GROUP: Final = 5

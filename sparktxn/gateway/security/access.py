@@ -17,20 +17,6 @@ from sparktxn.gateway.security.users import HASHES, Users, read_users
 from sparktxn.process.clock import Ids
 from sparktxn.process.listening import is_loopback
 
-__all__ = [
-    "MECHANISMS",
-    "OPEN",
-    "PLAIN",
-    "Access",
-    "AccessOptions",
-    "AuthenticationFailed",
-    "Exchange",
-    "Step",
-    "access_of",
-    "new_exchange",
-]
-
-
 # SASL's mechanisms as a server speaks them: PLAIN (RFC 4616) and SCRAM (RFC 5802), without channel binding.
 #
 # Kafka's clients do not prepare names and passwords (SASLprep): their bytes in UTF-8 are what counts.

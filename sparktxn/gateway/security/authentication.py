@@ -12,9 +12,6 @@ from sparktxn.gateway.wire.wiremessages import BARE_TOKEN, Answer, MalformedRequ
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.process.events import log_event
 
-__all__ = ["AUTHENTICATING_BYTES_MAX", "AUTHENTICATING_S", "Authentication", "FailedLogins"]
-
-
 # What the log says of clients that cannot log in: each cause once a minute, however often a client tries again.
 
 _LOGGED_EACH_S: Final = 60.0

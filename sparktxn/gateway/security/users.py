@@ -21,8 +21,6 @@ from msgspec import Struct
 from sparktxn.errors import ConfigurationError
 from sparktxn.process.clock import Ids
 
-__all__ = ["HASHES", "Users", "Verifier", "read_users", "user_lines"]
-
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism, by the names that Kafka's clients know."""
 

@@ -47,21 +47,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = [
-    "NO_OFFSET",
-    "ClientBatch",
-    "ClientSequences",
-    "HeldTransaction",
-    "HeldTransactions",
-    "SequenceStart",
-    "TransactionMemory",
-    "TransactionShare",
-    "Unstored",
-    "opened_elsewhere",
-    "unstored_transactions",
-]
-
-
 # How many bytes of records all open transactions have in this gateway's memory.
 
 

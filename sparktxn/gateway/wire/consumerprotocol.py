@@ -14,8 +14,6 @@ from kio.serial import entity_reader, entity_writer
 
 from sparktxn.values.fieldtypes import TopicPartitionKey
 
-__all__ = ["CONSUMER", "MemberSubscription", "assignment_bytes", "by_topic", "subscription_of"]
-
 CONSUMER: Final = "consumer"
 """The type of groups whose members say what they subscribe to in a form that the coordinator can read."""
 

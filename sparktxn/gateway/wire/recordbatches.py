@@ -24,24 +24,6 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.segment import record_columns
 from sparktxn.values.structs import ProducerIdAndEpoch
 
-__all__ = [
-    "UNCOMPRESSED",
-    "ZSTD",
-    "CorruptPayload",
-    "PayloadTooLarge",
-    "ProducedBatch",
-    "codec_of",
-    "compressed",
-    "control_batch",
-    "decode_batch",
-    "decoded_bytes",
-    "decompressed",
-    "encode_batches",
-    "payload_limits",
-    "transaction_of",
-]
-
-
 # The payloads of Kafka's record batches, decompressed up to a limit, so that no batch takes more memory than that.
 #
 # And compressed, as a topic's ``compression.type`` says.

@@ -10,8 +10,6 @@ from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn.errors import ErrorCode, KafkaException, StoreError
 
-__all__ = ["code_of", "coordinator_code_of", "known_code", "message_of"]
-
 _WIRE_CODES: Final = frozenset(code.value for code in WireCode)
 
 _IN_PLACE: Final[Mapping[int, int]] = MappingProxyType(

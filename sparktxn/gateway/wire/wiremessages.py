@@ -19,20 +19,6 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-__all__ = [
-    "BARE_TOKEN",
-    "ELEMENTS_MAX",
-    "Answer",
-    "MalformedRequest",
-    "Request",
-    "bare_token",
-    "checked_end",
-    "decode_request",
-    "encode_response",
-    "request_name",
-]
-
-
 # Lengths in a frame, checked before the frame is decoded.
 #
 # kio makes room for as many elements as an array says that it has: 12 bytes that say 2³² would end the process. So

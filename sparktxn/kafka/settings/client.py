@@ -13,20 +13,6 @@ from sparktxn.errors import ConfigurationError, nearest_name
 from sparktxn.objectstore.uri import parse_uri
 from sparktxn.process.events import log_event
 
-__all__ = [
-    "ADMIN_SETTINGS",
-    "IGNORED_SETTINGS",
-    "AdminSettings",
-    "ClientSettings",
-    "PolledSettings",
-    "SortedSettings",
-    "none_if_empty",
-    "report_ignored",
-    "settings_of_keywords",
-    "sort_settings",
-]
-
-
 # librdkafka's settings that have no meaning without brokers: accepted, so that a porter's dictionary works as it is.
 #
 # A client looks up its own settings first. A name may be here because it means something to the other client only, as

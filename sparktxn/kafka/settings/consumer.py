@@ -11,8 +11,6 @@ from sparktxn.config.settings import setting, settings_of
 from sparktxn.config.values import BYTES, MILLISECONDS, boolean, choice, function, identifier, integer, refusal, text
 from sparktxn.kafka.settings.client import PolledSettings, none_if_empty
 
-__all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
-
 _RESET_ALIASES: Final = {
     "smallest": "earliest",
     "beginning": "earliest",

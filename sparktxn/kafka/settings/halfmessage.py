@@ -11,8 +11,6 @@ from sparktxn.kafka.settings.client import ClientSettings
 from sparktxn.kafka.settings.producer import PARTITIONERS
 from sparktxn.state.limits import HALF_WAIT_MS_MAX
 
-__all__ = ["HALF_MESSAGE_SETTINGS", "HalfMessageSettings"]
-
 
 def _seconds(milliseconds: int) -> float:
     return milliseconds / 1000

@@ -22,8 +22,6 @@ from sparktxn.config.values import (
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.settings.client import PolledSettings, none_if_empty
 
-__all__ = ["PARTITIONERS", "PRODUCER_SETTINGS", "ProducerSettings"]
-
 PARTITIONERS: Final = (
     "consistent_random",
     "consistent",

@@ -21,21 +21,6 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock
 from sparktxn.values.fieldtypes import Result
 
-__all__ = [
-    "Passed",
-    "Premise",
-    "attempt",
-    "confirm",
-    "excused",
-    "head_past",
-    "judge",
-    "names_of",
-    "read_horizon",
-    "usable_head",
-    "usable_heads",
-    "write_horizon",
-]
-
 
 class Premise(NamedTuple):
     """What an answer relies on: it is final unless the horizon is above one of these entries.

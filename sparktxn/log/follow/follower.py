@@ -23,9 +23,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, time_left_s
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Follower", "check_end", "open_tail"]
-
-
 # Opening a replica: from the newest checkpoint that counts, along the log, and confirmed.
 
 AnyTail = TypeVar("AnyTail", bound=Tail)

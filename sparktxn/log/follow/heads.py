@@ -22,21 +22,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.events import log_event
 from sparktxn.values.structs import StateRecord
 
-__all__ = [
-    "check_copied",
-    "check_heads",
-    "copied_entry",
-    "head_to_open",
-    "hinted_head",
-    "newest_copy",
-    "newest_head",
-    "open_head",
-    "read_head",
-    "read_part",
-    "read_parts",
-]
-
-
 _Decode = Callable[[bytes, str, int], CheckpointHead]
 
 

@@ -18,8 +18,6 @@ from sparktxn.format.commands import Append, Command, PrepareHalf
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.objectstore.contract import ObjectStore
 
-__all__ = ["InlineCache", "carried_records", "fetch_inline", "inline_cache", "note_inline"]
-
 _CACHED_BYTES_MAX: Final = 16 << 20
 
 

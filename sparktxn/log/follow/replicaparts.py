@@ -24,18 +24,6 @@ from sparktxn.state.touches import STEADY_TABLES, is_unsteady, touched_by_end
 from sparktxn.state.transactions.partitions import Ended
 from sparktxn.values.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
 
-__all__ = [
-    "DEFERRED_BYTES_MAX",
-    "DEFERRED_ENTRIES_MAX",
-    "Deferred",
-    "DeferredEntries",
-    "LoadPart",
-    "LoadedPart",
-    "StateParts",
-    "in_places_of",
-]
-
-
 # Entries that a replica has read and not applied yet.
 #
 # An entry waits until a part that it touches is read. Then all that touch a part in common with it, or with each

@@ -28,8 +28,6 @@ from sparktxn.state.machine import Applied, apply_entry, apply_list
 from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
 from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
-__all__ = ["Tail", "commands_of"]
-
 _WINDOW_MAX: Final = 65
 """As many as an opening needs by default: the entries that a checkpoint may be behind by, and the free one."""
 

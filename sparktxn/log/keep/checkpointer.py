@@ -50,8 +50,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["Checkpointer"]
-
 _PUT_TOGETHER: Final = 64
 """So many parts are encoded and put at a time: memory stays bounded."""
 

@@ -45,9 +45,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["NamedFile", "OwnRuns", "Replay"]
-
-
 # Runs that a replay seals for itself: their objects are in its memory, and no other process sees them.
 #
 # A replay of many entries would otherwise hold all segments since its start one by one, and copy them with each

@@ -40,22 +40,6 @@ from sparktxn.values.structs import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "ManifestCache",
-    "aborted_of",
-    "check_manifest",
-    "committed_from",
-    "current_segments",
-    "is_rewritten",
-    "joined",
-    "joined_rows",
-    "not_rewritten",
-    "rewritten_segments_of",
-    "segments_of",
-    "sizes_of",
-    "small_files",
-]
-
 
 # Segments of merged files as a reader plans them: those that follow each other in a file are one part of it.
 #

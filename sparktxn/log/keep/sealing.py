@@ -29,8 +29,6 @@ from sparktxn.values.structs import (
     SegmentRef,
 )
 
-__all__ = ["Put", "seal"]
-
 Put = Callable[[str, bytes], object]
 """Stores an object under a name that no other writer uses."""
 

@@ -22,17 +22,6 @@ from sparktxn.state.delta import Delta
 from sparktxn.state.internal import HistoryChange, RecordingDelta, topic_names
 from sparktxn.values.structs import StateKey, StateRecord, TopicState
 
-__all__ = [
-    "EntryHistory",
-    "Followed",
-    "History",
-    "HistoryReplay",
-    "entry_not_before",
-    "expired",
-    "find_entry",
-    "first_entry",
-]
-
 _ENTRIES_AT_ONCE: Final = 64
 """Entries that are fetched together, and confirmed together."""
 

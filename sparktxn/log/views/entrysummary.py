@@ -26,18 +26,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = [
-    "AppendedRecords",
-    "EndedTransaction",
-    "Ending",
-    "EntrySummary",
-    "find_ending",
-    "read_entries",
-    "summaries",
-    "summary_of",
-    "transaction_name",
-]
-
 _ENTRIES_AT_ONCE: Final = 64
 _PREPARING: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 

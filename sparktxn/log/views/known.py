@@ -41,8 +41,6 @@ from sparktxn.values.structs import (
     TransactionState,
 )
 
-__all__ = ["Known", "KnownState", "topics_of", "unknown_topic"]
-
 Record = TypeVar("Record")
 
 

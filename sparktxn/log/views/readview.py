@@ -22,8 +22,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["PartitionView", "ReadView", "capture_view"]
-
 
 class PartitionView(Struct, frozen=True, gc=False):
     """A partition at an entry: its offsets, and where its records are.

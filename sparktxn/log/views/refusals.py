@@ -14,9 +14,6 @@ from sparktxn.errors import KafkaException, StoreError
 from sparktxn.process.clock import Clock
 from sparktxn.values.fieldtypes import Result
 
-__all__ = ["Refusals", "reading_once"]
-
-
 _AT_ONCE: Final = 100
 """So many refusals that stand may each have read the log."""
 _PER_S: Final = 2.0

@@ -20,9 +20,6 @@ from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, entry_o
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import PartitionState, StateRecord, TopicState
 
-__all__ = ["HistoryView", "Snapshot", "Viewer", "take_snapshot", "with_history"]
-
-
 # Views of the internal topics: their history up to an entry, in one partition each.
 
 

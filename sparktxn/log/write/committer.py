@@ -24,9 +24,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.process.clock import Clock, Deadline, Ids, is_time_up
 from sparktxn.state.settings import Condition
 
-__all__ = ["Alongside", "Answered", "Committer"]
-
-
 # What a writer does while other processes write: it leaves its lists to them, and sees whether they were taken up.
 #
 # Where a lock orders the writers of a machine, this is what a writer does while it waits for that lock. Elsewhere

@@ -26,8 +26,6 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.values.structs import StateKey, StateRecord
 
-__all__ = ["Composer", "Flight", "not_written"]
-
 
 class Flight:
     """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.

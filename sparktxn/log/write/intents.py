@@ -25,8 +25,6 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
 from sparktxn.state.machine import Applied, apply_list
 
-__all__ = ["Intents"]
-
 _COMMANDS_MAX: Final = 512
 _BYTES_MAX: Final = 1 << 20
 """What is larger does not travel: an entry has room for its writer's own lists and for some of others."""

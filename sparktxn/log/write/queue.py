@@ -30,26 +30,6 @@ from sparktxn.state.delta import Refusal
 from sparktxn.state.machine import Applied
 from sparktxn.state.settings import Condition
 
-__all__ = [
-    "APPENDS_BYTES_MAX",
-    "LISTS_BYTES_MAX",
-    "LIST_BYTES_MAX",
-    "VALID_PREVIOUS_STATES",
-    "WITHDRAWN",
-    "CheckedList",
-    "Failed",
-    "IntentId",
-    "ListState",
-    "Outcome",
-    "Queue",
-    "QueuedList",
-    "Ticket",
-    "Turns",
-    "WaitingList",
-    "checked_list",
-]
-
-
 # Lists of commands before they are queued: none gets further that a reader of the log would refuse.
 #
 # A list that cannot be written, or not be read again, would stop every process: it is refused to its caller alone.

@@ -27,8 +27,6 @@ from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import NO_TRANSACTION
 
-__all__ = ["BACKOFF_S", "Conclusion", "Found", "Slot", "pause"]
-
 BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
 

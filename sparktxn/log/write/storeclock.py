@@ -16,8 +16,6 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.process.clock import Clock, Ids
 from sparktxn.values.quantities import time_text
 
-__all__ = ["ClockCheck", "modified_ms", "rounding_ms", "store_now_ms"]
-
 _LEFT_BEHIND_MS: Final = 3_600_000
 _SECOND_MS: Final = 1_000
 _CHECK_INTERVAL_S: Final = 3_600.0

@@ -21,8 +21,6 @@ from sparktxn.process.clock import Clock, Deadline
 from sparktxn.process.events import log_event
 from sparktxn.values.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
 
-__all__ = ["Observations", "Overdue", "Timeouts", "overdue", "timeout_abort"]
-
 _PROPOSAL_TIMEOUT_S: Final = 10.0
 
 _Seen = tuple[str, int, int, int]

@@ -54,8 +54,6 @@ from sparktxn.values.structs import (
     TopicState,
 )
 
-__all__ = ["RepairReport", "RepairedObject", "repair"]
-
 _WINDOW: Final = 64
 _ROUNDS: Final = 3
 _PART: Final = "part of a checkpoint"

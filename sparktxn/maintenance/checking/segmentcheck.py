@@ -23,19 +23,6 @@ from sparktxn.values.fieldtypes import Columns
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
 
-__all__ = [
-    "CheckedSegments",
-    "Problem",
-    "SegmentsToCheck",
-    "StoredSegment",
-    "check_segments",
-    "older_tasks_of",
-    "partition_problems",
-    "stored_half",
-    "stored_segment",
-    "tasks_of",
-]
-
 _TASK_BYTES: Final = 128 * 1024 * 1024
 _TASK_SEGMENTS: Final = 1_000
 _WINDOW_SEGMENTS: Final = 16

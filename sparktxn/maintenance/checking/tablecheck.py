@@ -30,9 +30,6 @@ from sparktxn.tableformats.deltacheckpoint import Add, DeltaFiles
 from sparktxn.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
 from sparktxn.values.structs import PublishedPartition, StateKey, StateRecord, TableState
 
-__all__ = ["WRITE_ANEW", "TableFormat", "TableReplay", "damaged_tables", "table_problems", "write_tables_anew"]
-
-
 _ATTEMPTS: Final = 3
 WRITE_ANEW: Final = "txnlog verify --repair --apply writes the versions of this format anew, from the log"
 """What repairs metadata: all versions that can be read are written again."""

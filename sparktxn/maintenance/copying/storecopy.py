@@ -59,22 +59,6 @@ from sparktxn.values import arguments
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import PartitionSegments, StateKey, StateRecord
 
-__all__ = [
-    "FOLDERS",
-    "CopyPlan",
-    "CopyReport",
-    "CopyTarget",
-    "Copying",
-    "OnBytes",
-    "OnProgress",
-    "Run",
-    "Work",
-    "check_apart",
-    "copy_store",
-    "plan_copy",
-]
-
-
 # Planning a copy of a store: which objects the views from the horizon to one entry read, and how each is checked.
 #
 # The log is replayed from the horizon, as a vacuum does it. What a vacuum at that horizon keeps is what a copy needs:

@@ -21,9 +21,6 @@ from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import RewrittenRange, TopicState
 
-__all__ = ["NEVER_S", "Folder", "Publisher", "Repeated", "Rests", "start_background_jobs", "start_folding"]
-
-
 # Work that a process repeats in the background, alongside its clients: it leaves them the processor, and backs off.
 
 NEVER_S: Final = float("inf")

@@ -38,17 +38,6 @@ from sparktxn.values import arguments
 from sparktxn.values.fieldtypes import Columns, TopicIdPartition, TopicPartitionKey
 from sparktxn.values.structs import PublishedPartition, PublishedPlaces, SegmentRef, TableState, TopicState
 
-__all__ = [
-    "PublishJob",
-    "PublishReport",
-    "PublishedTable",
-    "RefusedTable",
-    "places_of",
-    "plan_unpublished",
-    "publish_tables",
-]
-
-
 # What a version of a table needs first: files that have all committed records of a view, and nothing younger.
 
 

@@ -22,8 +22,6 @@ from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.structs import TableState, TopicState
 
-__all__ = ["TableInfo", "has_tables", "list_tables", "waiting_records"]
-
 
 class TableInfo(Struct, frozen=True, kw_only=True):
     """A topic's table: its newest version, and the committed records that the version does not show yet.

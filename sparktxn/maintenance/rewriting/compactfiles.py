@@ -24,9 +24,6 @@ from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import Compaction, SegmentRef
 
-__all__ = ["CompactedFiles", "NewestOffsets", "copy_newest", "newest_offsets", "run_compact_task"]
-
-
 # The newest offset of each key of some segments, in bounded memory whatever the number of keys.
 #
 # Keys are compared as they are, so that no collision can lose a record; Kafka's cleaner keeps a hash of each key. If

@@ -21,8 +21,6 @@ from sparktxn.scan.plan import aborted_between, segments_between, task_of
 from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
 
-__all__ = ["CompactTask", "plan_compaction"]
-
 _NOT_COMPACTED = CompactedPrefix(1, 0)
 
 

@@ -35,9 +35,6 @@ from sparktxn.process.clock import is_time_up
 from sparktxn.values import arguments
 from sparktxn.values.structs import Compaction, ManifestRef, SegmentRef
 
-__all__ = ["ReplacingJob"]
-
-
 _PLACE: Final = attrgetter("topic_id", "partition", "base_offset")
 
 Task = TypeVar("Task", bound=SegmentsTask)

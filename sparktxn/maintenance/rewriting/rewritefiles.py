@@ -22,8 +22,6 @@ from sparktxn.store.registry import objects_of
 from sparktxn.values import arguments
 from sparktxn.values.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
-__all__ = ["FileCopy", "NewFiles", "RewrittenFiles", "copy_records", "run_rewrite_task"]
-
 _DECODED_BYTES_MAX: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = OBJECT_SIZE_MAX - (1 << 20)
 

@@ -23,9 +23,6 @@ from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.values.fieldtypes import TopicPartitionKey
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["IsWanted", "RewriteTask", "SegmentsTask", "plan_tasks"]
-
-
 IsWanted = Callable[[TopicPartitionKey, SegmentRef], bool]
 """Says of a committed segment of a partition whether it is to be merged."""
 

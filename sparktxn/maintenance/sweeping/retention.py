@@ -29,8 +29,6 @@ from sparktxn.store import Store
 from sparktxn.values import arguments
 from sparktxn.values.structs import SegmentRef
 
-__all__ = ["RetentionReport", "ShortenedPartition", "apply_retention"]
-
 
 class ShortenedPartition(Struct, frozen=True, kw_only=True):
     """A partition whose oldest records retention has removed, or with `dry_run` would remove.

@@ -37,9 +37,6 @@ from sparktxn.values.structs import (
     TransactionStatus,
 )
 
-__all__ = ["Ages", "ExpiredMember", "IdleFrom", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
-
-
 # Since when something is idle, by the object store's clock alone (PROTOCOL.md, "Expiry").
 #
 # The log says in which entry something was last used. Or it says by that entry's timestamp, which never falls from

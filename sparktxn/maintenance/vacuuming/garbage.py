@@ -14,8 +14,6 @@ from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.values.structs import MemberState
 
-__all__ = ["Garbage", "add_silent_signs", "delete_garbage", "find_garbage"]
-
 _BATCH: Final = 1_000
 _Parse = Callable[[str], int | None]
 

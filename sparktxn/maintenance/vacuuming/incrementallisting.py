@@ -30,8 +30,6 @@ from sparktxn.process.events import log_event
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
-__all__ = ["Placed", "list_aged", "list_placed", "read_hint", "write_hint"]
-
 _SHOWN_EVERY_MS: Final = 86_400_000
 _NAMES_PER_REQUEST: Final = 1_000
 _PARTITIONS_PREFIX: Final = "partitions/"

@@ -54,21 +54,6 @@ from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.quantities import counted, duration_text, size_text
 from sparktxn.values.structs import MemberState, StoreState, TableState, TransactionState, TransactionStatus
 
-__all__ = [
-    "FLOOR_PER_TIMEOUT",
-    "LimitReason",
-    "VacuumLimit",
-    "VacuumReport",
-    "changes_nothing",
-    "file_limits",
-    "horizon_limits",
-    "named_since",
-    "still_complete",
-    "transaction_limits",
-    "vacuum",
-]
-
-
 # Which of some files entries have named: read from the entries alone, without a replica of the state.
 #
 # While the horizon stays, a vacuum need not know what else is kept. A file is named by an entry after the one that it

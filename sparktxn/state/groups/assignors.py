@@ -11,9 +11,6 @@ from typing import Final, NamedTuple
 
 from sparktxn.values.fieldtypes import TopicIdPartition
 
-__all__ = ["ASSIGNORS", "Assignor", "Subscriber", "Topics", "range_targets", "uniform_targets"]
-
-
 Topics = Mapping[str, tuple[int, int]]
 """The existing topics by name: topic id and partition count."""
 

@@ -28,8 +28,6 @@ from sparktxn.state.requests import remember, remembered
 from sparktxn.values.quantities import counted
 from sparktxn.values.structs import MemberState
 
-__all__ = ["expire_member", "join_group", "leave_group", "release_partitions", "update_member"]
-
 _SESSION: Final = "session"
 _REBALANCE: Final = "rebalance"
 

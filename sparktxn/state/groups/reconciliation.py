@@ -19,8 +19,6 @@ from sparktxn.state.internal import topic_named
 from sparktxn.values.fieldtypes import TopicIdPartition
 from sparktxn.values.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
 
-__all__ = ["Roster", "rebalance_subscribers"]
-
 _NO_TOPIC: Final = 0
 
 _place_of: Final[Callable[[HeldPartition], TopicIdPartition]] = attrgetter("topic_id", "partition")

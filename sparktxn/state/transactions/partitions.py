@@ -33,22 +33,6 @@ from sparktxn.values.structs import (
     TransactionState,
 )
 
-__all__ = [
-    "FORGOTTEN",
-    "CommittedRanges",
-    "Ended",
-    "append",
-    "by_producer",
-    "check_born",
-    "end_partition",
-    "inline_problem",
-    "last_offset_of",
-    "last_stable_offset",
-    "segment_problem",
-    "stable_end",
-]
-
-
 # The last stable offset: up to where a read_committed reader reads (kafka: K71 to K74).
 
 

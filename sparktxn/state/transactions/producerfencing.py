@@ -13,27 +13,6 @@ from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Delta, Refusal
 from sparktxn.values.structs import NO_TRANSACTION, BatchMetadata, ProducerState, TransactionState
 
-__all__ = [
-    "BATCHES_TO_RETAIN",
-    "PRODUCER_EPOCH_MAX",
-    "SEQUENCE_MAX",
-    "ProducerCommand",
-    "TransactionCommand",
-    "bumped",
-    "check_append",
-    "check_identity",
-    "fenced_because",
-    "is_epoch",
-    "is_identity_before",
-    "is_past",
-    "marker_epoch",
-    "next_producer_id",
-    "next_sequence",
-    "with_batch",
-    "with_marker",
-]
-
-
 PRODUCER_EPOCH_MAX: Final = 32_767
 """The greatest epoch. No producer gets it: it is left for the control records that end the transaction of the last
 one."""

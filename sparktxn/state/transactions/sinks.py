@@ -12,9 +12,6 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.transactions.transactions import join_transaction
 from sparktxn.values.structs import SinkBatch, SinkState, TransactionState
 
-__all__ = ["check_batch", "fingerprint", "is_same_content", "is_same_size", "remembered_batch", "sink_batch_commit"]
-
-
 # The fingerprint of a micro-batch: what a repetition must have again (PROTOCOL.md, "Micro-batches").
 #
 # It begins with a digest of sizes, and a digest of the content follows, after the name of its kind. Earlier versions

@@ -27,19 +27,6 @@ from sparktxn.state.transactions.producerfencing import (
 )
 from sparktxn.values.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionState, TransactionStatus
 
-__all__ = [
-    "VALID_PREVIOUS_STATES",
-    "Begun",
-    "is_valid_transition",
-    "join_transaction",
-    "prepare_txn",
-    "published_as",
-    "repeated_end",
-    "transition",
-    "with_outcome",
-]
-
-
 _S: Final = TransactionStatus
 
 VALID_PREVIOUS_STATES: Final[dict[TransactionStatus, frozenset[TransactionStatus]]] = {

@@ -16,23 +16,6 @@ from sparktxn.store import Store
 from sparktxn.tableformats.version import metadata_name
 from sparktxn.values.structs import TableState
 
-__all__ = [
-    "CONFIG",
-    "NAMESPACE",
-    "READ_ONLY",
-    "CatalogError",
-    "LoadedTable",
-    "PublishedTables",
-    "bad_request",
-    "error_body",
-    "no_such_namespace",
-    "no_such_table",
-    "page",
-    "page_size",
-    "table_body",
-]
-
-
 # The Iceberg tables that the topics of a store are: which there are, and the newest metadata of each.
 
 _FORMAT: Final = "iceberg"

@@ -35,9 +35,6 @@ from sparktxn.tables.catalog.answers import (
     table_body,
 )
 
-__all__ = ["application", "serve"]
-
-
 _JSON: Final = "application/json"
 _READS: Final = ("GET", "HEAD")
 
