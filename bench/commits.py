@@ -13,13 +13,13 @@ import pyarrow as pa
 from bench.figures import Figure, alternate, rate
 from bench.records import RECORDS, batch, temporary_folder, topic_store, values
 from sparktxn import Producer
-from sparktxn.config.store import StoreSettings
-from sparktxn.format import names
-from sparktxn.format.commands import Append, EndTxn, InitProducerId
-from sparktxn.format.entry import LogEntry, encode_entry
-from sparktxn.format.segment import checksum, encode_inline, encode_segment
-from sparktxn.objectstore import ObjectStore, open_store
-from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, EndTxn, InitProducerId
+from sparktxn._engine.format.entry import LogEntry, encode_entry
+from sparktxn._engine.format.segment import checksum, encode_inline, encode_segment
+from sparktxn._engine.objectstore import ObjectStore, open_store
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
 
 __all__ = ["measure"]

@@ -14,15 +14,15 @@ from pathlib import Path
 from bench.figures import Figure, median
 from bench.synthesis import fill_with_segments
 from sparktxn import ConsumerGroupMetadata, ConsumerGroupTopicPartitions, TopicPartition
-from sparktxn.console.pages.groups import group, groups
-from sparktxn.console.pages.log import log
-from sparktxn.console.pages.objects import files, topic_files
-from sparktxn.console.pages.overview import overview
-from sparktxn.console.pages.topics import topic, topics
-from sparktxn.console.pages.transactions import transactional_ids, transactions
-from sparktxn.console.requestparameters import RequestParameters
-from sparktxn.console.shownstore import Source
-from sparktxn.console.templating import render
+from sparktxn._programs.console.pages.groups import group, groups
+from sparktxn._programs.console.pages.log import log
+from sparktxn._programs.console.pages.objects import files, topic_files
+from sparktxn._programs.console.pages.overview import overview
+from sparktxn._programs.console.pages.topics import topic, topics
+from sparktxn._programs.console.pages.transactions import transactional_ids, transactions
+from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.requestparameters import RequestParameters
+from sparktxn._programs.console.templating import render
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 

@@ -9,8 +9,8 @@ from typing import Final
 from bench.figures import Figure, median
 from bench.records import temporary_folder
 from sparktxn import ConsumerGroupTopicPartitions, TopicPartition
-from sparktxn.exporter.storemetrics import StoreMetrics
-from sparktxn.format.commands import InitProducerId
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.store import Store
 
 __all__ = ["measure"]

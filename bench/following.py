@@ -7,9 +7,9 @@ import time
 from bench.figures import Figure, alternate
 from bench.records import temporary_folder
 from sparktxn import Producer
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.objectstore import ObjectStore
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.log.follow.tail import Tail
-from sparktxn.objectstore import ObjectStore
 from sparktxn.store import Store
 
 __all__ = ["measure"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.broker import broker, with_confluent_kafka
 from bench.figures import Figure, median
 from bench.records import temporary_folder
-from sparktxn.gateway.gatewaysettings import parse_endpoint
+from sparktxn._programs.gateway.gatewaysettings import parse_endpoint
 from sparktxn.store import Store
 from tests.gateway.gateways import encoded_request
 from tests.gateway.requests import batch, produce_members

@@ -8,11 +8,18 @@ from collections.abc import Callable
 from bench.figures import Figure, median
 from bench.records import temporary_folder
 from sparktxn import Consumer, Store
-from sparktxn.format.commands import JoinGroup
-from sparktxn.state.delta import Context, Delta
-from sparktxn.state.groups.assignors import Subscriber, Topics, uniform_targets
-from sparktxn.state.machine import Applied, apply_list
-from sparktxn.values.structs import GroupState, HeldPartition, MemberState, StateKey, StateRecord, TopicState
+from sparktxn._engine.format.commands import JoinGroup
+from sparktxn._engine.state.delta import Context, Delta
+from sparktxn._engine.state.groups.assignors import Subscriber, Topics, uniform_targets
+from sparktxn._engine.state.machine import Applied, apply_list
+from sparktxn._foundation.values.structs import (
+    GroupState,
+    HeldPartition,
+    MemberState,
+    StateKey,
+    StateRecord,
+    TopicState,
+)
 
 __all__ = ["measure"]
 

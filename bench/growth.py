@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from bench.figures import Figure, median
 from bench.records import temporary_folder
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 
@@ -47,7 +47,7 @@ _TARGETS = {
 
 _IN_A_PROCESS = """
 import sys, time
-from sparktxn.log.follow.confirm import read_horizon
+from sparktxn._engine.log.follow.confirm import read_horizon
 from sparktxn.maintenance import maintain, verify
 from sparktxn.maintenance.copying.storecopy import plan_copy
 from sparktxn.store import Store

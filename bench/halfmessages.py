@@ -17,17 +17,17 @@ from typing import Final
 from bench.figures import Figure, median, rate
 from bench.records import temporary_folder, values
 from sparktxn import Producer, Store
-from sparktxn.config.store import StoreSettings
-from sparktxn.format import names
-from sparktxn.format.commands import PrepareHalf
-from sparktxn.format.names import segment_file
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import PrepareHalf
+from sparktxn._engine.format.names import segment_file
+from sparktxn._engine.objectstore import open_store
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._foundation.values.structs import HalfSegment
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.halfmessage import LocalTransactionState, Message, MessageExt, TransactionListener, TransactionMQProducer
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.objectstore import open_store
-from sparktxn.process.clock import RandomIds, SystemClock
-from sparktxn.values.structs import HalfSegment
 
 __all__ = ["measure"]
 

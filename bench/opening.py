@@ -11,12 +11,12 @@ from typing import Any
 from bench.commits import age
 from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store
-from sparktxn.config.store import StoreSettings
-from sparktxn.format.commands import CreateTopic, InitProducerId
-from sparktxn.log.log import Log
-from sparktxn.objectstore import ObjectStore, open_store
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn._engine.format.commands import CreateTopic, InitProducerId
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore import ObjectStore, open_store
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
 
 __all__ = ["measure"]
@@ -24,7 +24,7 @@ __all__ = ["measure"]
 _OPEN = """
 import sys, time
 from sparktxn.store import Store
-import sparktxn.objectstore.local, sparktxn.log.log
+import sparktxn._engine.objectstore.local, sparktxn._engine.log.log
 started = time.perf_counter()
 store = Store.open(sys.argv[1])
 print((time.perf_counter() - started) * 1000)

@@ -42,7 +42,7 @@ from pyspark_txnlog.options.options import READ, ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of
 from pyspark_txnlog.reading.batch_reader import make_reader, read_schema
 from sparktxn import Producer, Store
-from sparktxn.scan.plan import ReadTask
+from sparktxn._rows.scan.plan import ReadTask
 
 ABORTED = 1_000
 SEGMENT_ROWS = 50_000

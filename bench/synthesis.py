@@ -6,17 +6,24 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, PartRef, digest, encode_head, encode_part, part_of, state_digest
-from sparktxn.format.commands import InitProducerId
-from sparktxn.format.manifest import encode_manifest
-from sparktxn.format.segment import checksum
-from sparktxn.log.follow.confirm import usable_head, write_horizon
-from sparktxn.log.follow.heads import read_part
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import RandomIds, SystemClock
-from sparktxn.store import Store
-from sparktxn.values.structs import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import (
+    SEGMENTS_PREFIX,
+    PartRef,
+    digest,
+    encode_head,
+    encode_part,
+    part_of,
+    state_digest,
+)
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._engine.format.manifest import encode_manifest
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.log.follow.checkpointheads import read_part
+from sparktxn._engine.log.follow.confirm import usable_head, write_horizon
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._foundation.values.structs import (
     ManifestRef,
     PartitionSegments,
     PartitionState,
@@ -27,6 +34,7 @@ from sparktxn.values.structs import (
     TransactionState,
     TransactionStatus,
 )
+from sparktxn.store import Store
 
 __all__ = ["RECORDS", "fill_with_segments"]
 

@@ -23,11 +23,11 @@ from bench.figures import Figure, median
 from bench.folding import BYTES_PER_MINUTE, Rate, asked, together, writer
 from bench.records import batch, temporary_folder, values
 from bench.synthesis import fill_with_segments
-from sparktxn.config.maintenance import RewriteSettings
+from sparktxn._engine.objectstore import ObjectStore
+from sparktxn._foundation.config.maintenance import RewriteSettings
 from sparktxn.maintenance import maintain, publish_tables
 from sparktxn.maintenance.publishing.publish import plan_unpublished
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
-from sparktxn.objectstore import ObjectStore
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 from tests.interop.peers import CannotInstallError, python_with

@@ -8,10 +8,10 @@ from typing import Any
 
 from bench.figures import Figure
 from bench.synthesis import RECORDS, fill_with_segments
-from sparktxn.format import names
-from sparktxn.format.commands import Command, CommandResult, DeleteRecords, InitProducerId
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, CommandResult, DeleteRecords, InitProducerId
+from sparktxn._engine.objectstore import ObjectStore
 from sparktxn.maintenance import vacuum
-from sparktxn.objectstore import ObjectStore
 from sparktxn.store import Store
 
 __all__ = ["measure"]

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from bench.commits import producing
 from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store
-from sparktxn.console.pages.overview import overview
-from sparktxn.console.pages.records import records
-from sparktxn.console.requestparameters import RequestParameters
-from sparktxn.console.shownstore import Page, Source
-from sparktxn.console.templating import render
+from sparktxn._programs.console.pages.overview import overview
+from sparktxn._programs.console.pages.records import records
+from sparktxn._programs.console.pagesource import Page, Source
+from sparktxn._programs.console.requestparameters import RequestParameters
+from sparktxn._programs.console.templating import render
 from sparktxn.store import Store
 
 __all__ = ["measure"]

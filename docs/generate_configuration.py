@@ -18,14 +18,14 @@ from pyspark_txnlog.options.options import (
     REFUSED_WRITING,
     Option,
 )
-from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn.config.settings import Setting, settings_of
-from sparktxn.config.store import STORE_SETTINGS
-from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
-from sparktxn.kafka.settings.client import PolledSettings
-from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
-from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
+from sparktxn._foundation.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn._foundation.config.settings import Setting, settings_of
+from sparktxn._foundation.config.store import STORE_SETTINGS
+from sparktxn._foundation.config.topic import IGNORED_TOPIC_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
+from sparktxn._kafka.settings.client import PolledSettings
+from sparktxn._kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn._kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
+from sparktxn._kafka.settings.producer import PRODUCER_SETTINGS
 
 ONLY_CHECKED = "Only checked: "
 """How the meaning of a setting begins that changes nothing."""
@@ -35,7 +35,7 @@ TARGET = Path(__file__).with_name("configuration.md")
 INTRODUCTION = """\
 # Settings
 
-<!-- Made by `make docs` from the tables in sparktxn/config/ and pyspark_txnlog/options/options.py: change those. -->
+<!-- Made by `make docs` from the tables in sparktxn/_foundation/config/ and pyspark_txnlog/options/: change those. -->
 
 All settings have Kafka's dotted names. A wrong name or value is an error that says what was expected, and the nearest
 right name, before anything is written. Numbers are whole where nothing else is said, in the unit of the name, and the

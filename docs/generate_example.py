@@ -13,11 +13,11 @@ from itertools import count
 from pathlib import Path
 
 from sparktxn import Producer
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import ThreadBackground
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.config.store import StoreSettings
-from sparktxn.log.log import Log
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import ThreadBackground
 from tests.lending import close_lent, lend_log, take_log_back
 
 TARGET = Path(__file__).with_name("PROTOCOL.md")

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sparktxn import Store
-from sparktxn.cli.app import run as txnlog
+from sparktxn._programs.cli.app import run as txnlog
 
 PARTITIONS = 6
 KILL_AT_COMMIT = 3

@@ -9,7 +9,48 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sparktxn.config.settings import read_properties as read_properties
+    from sparktxn._engine.log.views.readview import PartitionView as PartitionView
+    from sparktxn._engine.log.views.readview import ReadView as ReadView
+    from sparktxn._foundation.config.settings import read_properties as read_properties
+    from sparktxn._foundation.values.structs import TopicState as TopicState
+    from sparktxn._kafka.admin import Node as Node
+    from sparktxn._kafka.admin import TopicCollection as TopicCollection
+    from sparktxn._kafka.admin import TopicPartitionInfo as TopicPartitionInfo
+    from sparktxn._kafka.groups import ConsumerGroupState as ConsumerGroupState
+    from sparktxn._kafka.groups import ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions
+    from sparktxn._kafka.groups import ConsumerGroupType as ConsumerGroupType
+    from sparktxn._kafka.library import ConcurrentModificationException as ConcurrentModificationException
+    from sparktxn._kafka.library import IllegalStateException as IllegalStateException
+    from sparktxn._kafka.library import ThrottleEvent as ThrottleEvent
+    from sparktxn._kafka.library import Uuid as Uuid
+    from sparktxn._kafka.library import libversion as libversion
+    from sparktxn._kafka.library import version as version
+    from sparktxn._kafka.message import OFFSET_BEGINNING as OFFSET_BEGINNING
+    from sparktxn._kafka.message import OFFSET_END as OFFSET_END
+    from sparktxn._kafka.message import OFFSET_INVALID as OFFSET_INVALID
+    from sparktxn._kafka.message import OFFSET_STORED as OFFSET_STORED
+    from sparktxn._kafka.message import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
+    from sparktxn._kafka.message import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
+    from sparktxn._kafka.message import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
+    from sparktxn._kafka.message import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from sparktxn._kafka.message import IsolationLevel as IsolationLevel
+    from sparktxn._kafka.message import Message as Message
+    from sparktxn._kafka.message import TopicPartition as TopicPartition
+    from sparktxn._kafka.serialization import ConsumeError as ConsumeError
+    from sparktxn._kafka.serialization import KeyDeserializationError as KeyDeserializationError
+    from sparktxn._kafka.serialization import KeySerializationError as KeySerializationError
+    from sparktxn._kafka.serialization import ProduceError as ProduceError
+    from sparktxn._kafka.serialization import SerializationError as SerializationError
+    from sparktxn._kafka.serialization import ValueDeserializationError as ValueDeserializationError
+    from sparktxn._kafka.serialization import ValueSerializationError as ValueSerializationError
+    from sparktxn._kafka.unsupported import AcknowledgeType as AcknowledgeType
+    from sparktxn._kafka.unsupported import DeserializingShareConsumer as DeserializingShareConsumer
+    from sparktxn._kafka.unsupported import ElectionType as ElectionType
+    from sparktxn._kafka.unsupported import Messages as Messages
+    from sparktxn._kafka.unsupported import ShareConsumer as ShareConsumer
+    from sparktxn._rows.scan.plan import ReadTask as ReadTask
+    from sparktxn._rows.scan.storedfiles import CommittedFile as CommittedFile
+    from sparktxn._rows.stage.stagedsegment import StagedSegment as StagedSegment
     from sparktxn.consumer import Consumer as Consumer
     from sparktxn.consumer import DeserializingConsumer as DeserializingConsumer
     from sparktxn.errors import BatchRefused as BatchRefused
@@ -32,52 +73,12 @@ if TYPE_CHECKING:
     from sparktxn.errors import StoreUnavailable as StoreUnavailable
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
-    from sparktxn.kafka.admin import Node as Node
-    from sparktxn.kafka.admin import TopicCollection as TopicCollection
-    from sparktxn.kafka.admin import TopicPartitionInfo as TopicPartitionInfo
-    from sparktxn.kafka.groups import ConsumerGroupState as ConsumerGroupState
-    from sparktxn.kafka.groups import ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions
-    from sparktxn.kafka.groups import ConsumerGroupType as ConsumerGroupType
-    from sparktxn.kafka.library import ConcurrentModificationException as ConcurrentModificationException
-    from sparktxn.kafka.library import IllegalStateException as IllegalStateException
-    from sparktxn.kafka.library import ThrottleEvent as ThrottleEvent
-    from sparktxn.kafka.library import Uuid as Uuid
-    from sparktxn.kafka.library import libversion as libversion
-    from sparktxn.kafka.library import version as version
-    from sparktxn.kafka.message import OFFSET_BEGINNING as OFFSET_BEGINNING
-    from sparktxn.kafka.message import OFFSET_END as OFFSET_END
-    from sparktxn.kafka.message import OFFSET_INVALID as OFFSET_INVALID
-    from sparktxn.kafka.message import OFFSET_STORED as OFFSET_STORED
-    from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
-    from sparktxn.kafka.message import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
-    from sparktxn.kafka.message import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
-    from sparktxn.kafka.message import ConsumerGroupMetadata as ConsumerGroupMetadata
-    from sparktxn.kafka.message import IsolationLevel as IsolationLevel
-    from sparktxn.kafka.message import Message as Message
-    from sparktxn.kafka.message import TopicPartition as TopicPartition
-    from sparktxn.kafka.serialization import ConsumeError as ConsumeError
-    from sparktxn.kafka.serialization import KeyDeserializationError as KeyDeserializationError
-    from sparktxn.kafka.serialization import KeySerializationError as KeySerializationError
-    from sparktxn.kafka.serialization import ProduceError as ProduceError
-    from sparktxn.kafka.serialization import SerializationError as SerializationError
-    from sparktxn.kafka.serialization import ValueDeserializationError as ValueDeserializationError
-    from sparktxn.kafka.serialization import ValueSerializationError as ValueSerializationError
-    from sparktxn.kafka.unsupported import AcknowledgeType as AcknowledgeType
-    from sparktxn.kafka.unsupported import DeserializingShareConsumer as DeserializingShareConsumer
-    from sparktxn.kafka.unsupported import ElectionType as ElectionType
-    from sparktxn.kafka.unsupported import Messages as Messages
-    from sparktxn.kafka.unsupported import ShareConsumer as ShareConsumer
-    from sparktxn.log.views.readview import PartitionView as PartitionView
-    from sparktxn.log.views.readview import ReadView as ReadView
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
     from sparktxn.producer import SerializingProducer as SerializingProducer
     from sparktxn.producer.topics import consistent as consistent
     from sparktxn.producer.topics import fnv1a as fnv1a
     from sparktxn.producer.topics import murmur2 as murmur2
-    from sparktxn.scan.plan import ReadTask as ReadTask
-    from sparktxn.scan.storedfiles import CommittedFile as CommittedFile
-    from sparktxn.stage.stagedsegment import StagedSegment as StagedSegment
     from sparktxn.store import CommitResult as CommitResult
     from sparktxn.store import ReplayMismatch as ReplayMismatch
     from sparktxn.store import SinkCommit as SinkCommit
@@ -90,43 +91,42 @@ if TYPE_CHECKING:
     from sparktxn.tables import to_duckdb as to_duckdb
     from sparktxn.tables import to_pandas as to_pandas
     from sparktxn.tables import to_polars as to_polars
-    from sparktxn.values.structs import TopicState as TopicState
 
     __version__: str
 
 _HOMES: Final = {
-    "sparktxn.config.settings": "read_properties",
+    "sparktxn._foundation.config.settings": "read_properties",
     "sparktxn.consumer": "Consumer DeserializingConsumer",
     "sparktxn.errors": (
         "BatchRefused ClockSkewError CommandRefused ConfigurationError DamagedObject ErrorCode ExpectationFailed "
         "FormatVersionError KafkaError KafkaException OutcomeLost OutcomeUnknown ProducerFenced RetentionPassed "
         "SegmentExpired StoreError StoreNotFound StoreUnavailable TransactionAborted ViewExpired"
     ),
-    "sparktxn.kafka.admin": "Node TopicCollection TopicPartitionInfo",
-    "sparktxn.kafka.groups": "ConsumerGroupState ConsumerGroupTopicPartitions ConsumerGroupType",
-    "sparktxn.kafka.library": (
+    "sparktxn._kafka.admin": "Node TopicCollection TopicPartitionInfo",
+    "sparktxn._kafka.groups": "ConsumerGroupState ConsumerGroupTopicPartitions ConsumerGroupType",
+    "sparktxn._kafka.library": (
         "ConcurrentModificationException IllegalStateException ThrottleEvent Uuid libversion version"
     ),
-    "sparktxn.kafka.message": (
+    "sparktxn._kafka.message": (
         "OFFSET_BEGINNING OFFSET_END OFFSET_INVALID OFFSET_STORED TIMESTAMP_CREATE_TIME TIMESTAMP_LOG_APPEND_TIME "
         "TIMESTAMP_NOT_AVAILABLE ConsumerGroupMetadata IsolationLevel Message TopicPartition"
     ),
-    "sparktxn.kafka.serialization": (
+    "sparktxn._kafka.serialization": (
         "ConsumeError ProduceError SerializationError KeyDeserializationError KeySerializationError "
         "ValueDeserializationError ValueSerializationError"
     ),
-    "sparktxn.kafka.unsupported": "AcknowledgeType DeserializingShareConsumer ElectionType Messages ShareConsumer",
-    "sparktxn.log.views.readview": "PartitionView ReadView",
+    "sparktxn._kafka.unsupported": "AcknowledgeType DeserializingShareConsumer ElectionType Messages ShareConsumer",
+    "sparktxn._engine.log.views.readview": "PartitionView ReadView",
     "sparktxn.producer": "PreparedTransaction Producer SerializingProducer",
     "sparktxn.producer.topics": "consistent fnv1a murmur2",
-    "sparktxn.scan.storedfiles": "CommittedFile",
-    "sparktxn.scan.plan": "ReadTask",
-    "sparktxn.stage.stagedsegment": "StagedSegment",
-    "sparktxn.stage.batchcommits": "CommitResult ReplayMismatch SinkCommit",
+    "sparktxn._rows.scan.storedfiles": "CommittedFile",
+    "sparktxn._rows.scan.plan": "ReadTask",
+    "sparktxn._rows.stage.stagedsegment": "StagedSegment",
+    "sparktxn._rows.stage.batchcommits": "CommitResult ReplayMismatch SinkCommit",
     "sparktxn.store.stageplan": "StagePlan",
     "sparktxn.store.store": "Store",
-    "sparktxn.store.taskrows": "read_task",
-    "sparktxn.values.structs": "TopicState",
+    "sparktxn.store.readtask": "read_task",
+    "sparktxn._foundation.values.structs": "TopicState",
     "sparktxn.tables": "Table open_table read_arrow to_duckdb to_pandas to_polars",
 }
 """By module: the names that it is the home of."""

@@ -2,7 +2,7 @@
 
 import sys
 
-from sparktxn.cli.launch import main
+from sparktxn._programs.cli.launch import main
 
 if __name__ == "__main__":
     sys.exit(main())

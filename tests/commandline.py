@@ -13,6 +13,6 @@ __all__ = ["txnlog"]
 @cache
 def txnlog() -> list[str]:
     """Return a command line, for all tests that this process runs."""
-    server = ForkServer("sparktxn.cli.app", "sparktxn.gateway.gatewayserver").__enter__()
+    server = ForkServer("sparktxn._programs.cli.app", "sparktxn._programs.gateway.gatewayserver").__enter__()
     atexit.register(server.__exit__)
     return [*server.python, "-m", "sparktxn"]

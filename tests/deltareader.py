@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.contract import ObjectStore
 
 __all__ = ["DeltaRow", "DeltaVersions"]
 

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._foundation.values.fieldtypes import Columns
 
 __all__ = ["EVERY_TYPE", "FULL_ROW"]
 

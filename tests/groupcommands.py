@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     ExpireMember,
     JoinGroup,
     LeaveGroup,
@@ -15,8 +15,8 @@ from sparktxn.format.commands import (
     ReleasePartitions,
     UpdateMember,
 )
-from sparktxn.state.internal import INTERNAL_TOPICS
-from sparktxn.values.structs import GroupState, MemberState, StateKey
+from sparktxn._engine.state.internal import INTERNAL_TOPICS
+from sparktxn._foundation.values.structs import GroupState, MemberState, StateKey
 from tests.purelog import PureLog
 
 __all__ = ["GroupLog", "check_group", "holdings", "places"]

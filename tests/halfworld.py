@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values.structs import HalfState
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.halfmessage import (
     LocalTransactionState,
@@ -18,10 +21,7 @@ from sparktxn.halfmessage import (
 )
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import Ends
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task
-from sparktxn.values.structs import HalfState
 from tests.world import ClockedWorld
 
 __all__ = [
@@ -251,7 +251,7 @@ class HalfWorld(ClockedWorld):
 
 
 def _read(world: HalfWorld, task: Any) -> Any:
-    from sparktxn.scan.reader import read
+    from sparktxn._rows.scan.reader import read
 
     return read(world.objects, task)
 

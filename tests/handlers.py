@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sparktxn.state.rules import RULES
+from sparktxn._engine.state.rules import RULES
 
 
 def handle(patch: pytest.MonkeyPatch, kind: type, handler: Callable[[Any, Any, Any], Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.contract import ObjectStore
 
 __all__ = ["IcebergVersions"]
 

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.handles import Held, hold
+from sparktxn._kafka.settings.consumer import ConsumerSettings
 from sparktxn.consumer import member
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.log import Log
-from sparktxn.process.background import Background
-from sparktxn.process.dropped import Held, hold
 from sparktxn.store import registry
 
 __all__ = ["close_lent", "lend_log", "take_log_back"]

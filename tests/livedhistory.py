@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparktxn import Store, read_arrow
-from sparktxn.format.names import PARTITION_COLUMN
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._rows.tableformats.version import table_schema
 from sparktxn.maintenance import publish_tables, vacuum, verify
 from sparktxn.producer import PreparedTransaction, Producer
-from sparktxn.tableformats.version import table_schema
 from sparktxn.testing.clocks import ManualClock
 from tests.mergedhistory import OPTIONS, PARTITIONS, TYPED
 from tests.tablehistory import NAMES, TableHistory

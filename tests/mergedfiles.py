@@ -10,13 +10,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.schema import stored_schema, with_offsets
-from sparktxn.format.segment import parquet_options
-from sparktxn.format.statistics import numbered_columns
-from sparktxn.tableformats.columnstatistics import statistics_of
-from sparktxn.tableformats.version import TableFile
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._engine.format.schema import stored_schema, with_offsets
+from sparktxn._engine.format.segment import parquet_options
+from sparktxn._engine.format.statistics import numbered_columns
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._rows.tableformats.columnstatistics import statistics_of
+from sparktxn._rows.tableformats.version import TableFile
 
 __all__ = ["START", "merged_file", "milliseconds"]
 

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn import Producer, Store, TopicPartition
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.admin import AdminClient
-from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import apply_retention, compact, rewrite
 from sparktxn.maintenance.publishing.background import Folder
-from sparktxn.process.clock import SystemClock
 from sparktxn.producer import PreparedTransaction
 
 __all__ = ["COLUMNS", "DAY_MS", "OPTIONS", "PARTITIONS", "PLAIN", "TYPED", "MergedHistory", "Row", "columns_of"]

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     Append,
     CommandResult,
     EndTxn,
@@ -16,9 +16,9 @@ from sparktxn.format.commands import (
     SinkBatchCommit,
     TxnOffsetCommit,
 )
-from sparktxn.format.names import inline_segment, segment_file
-from sparktxn.format.segment import checksum
-from sparktxn.values.structs import NO_TRANSACTION
+from sparktxn._engine.format.names import inline_segment, segment_file
+from sparktxn._engine.format.segment import checksum
+from sparktxn._foundation.values.structs import NO_TRANSACTION
 
 __all__ = ["ProducerCommands"]
 

@@ -6,11 +6,17 @@ from typing import Any
 
 import msgspec
 
+from sparktxn._engine.format.commands import Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn._engine.state.delta import Context, Delta, Refusal
+from sparktxn._engine.state.machine import Applied, apply_list
+from sparktxn._foundation.values.structs import (
+    PartitionSegments,
+    PartitionState,
+    StateKey,
+    StateRecord,
+    TransactionState,
+)
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
-from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import Applied, apply_list
-from sparktxn.values.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
 from tests.producercommands import ProducerCommands
 
 __all__ = ["PureLog"]

@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn import Producer, Store, TopicPartition, read_arrow
+from sparktxn._engine.format.schema import check_schema, parse_type
+from sparktxn._engine.format.statistics import leaves
+from sparktxn._kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.admin.client import AdminClient
 from sparktxn.admin.records import delete_records
-from sparktxn.format.schema import check_schema, parse_type
-from sparktxn.format.statistics import leaves
-from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.maintenance import list_tables, publish_tables
 
 __all__ = ["Condition", "Place", "RandomTable", "random_table"]

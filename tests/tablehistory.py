@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Final
 
 from sparktxn import Store
+from sparktxn._engine.format.names import PARTITION_COLUMN
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-from sparktxn.format.names import PARTITION_COLUMN
 from tests.mergedhistory import MergedHistory, Row, columns_of
 
 __all__ = ["NAMES", "TableHistory"]

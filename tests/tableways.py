@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.schema import parse_type
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._engine.format.schema import parse_type
 from tests.randomtables import Condition, Place, RandomTable
 
 __all__ = ["DEV_WAYS", "DUCKDB_WAYS", "FRAME_WAYS", "Way", "differences", "spark_way"]

@@ -163,7 +163,10 @@ def test_module_names_say_what_is_inside() -> None:
 def test_every_stored_format_is_in_the_protocol() -> None:
     """A section of docs/PROTOCOL.md names the module that encodes the object, so that neither is changed alone."""
     headings = [line for line in (ROOT / "docs" / "PROTOCOL.md").read_text().splitlines() if line.startswith("##")]
-    formats = sorted(path.stem for path in (ROOT / "sparktxn" / "format").glob("*.py") if path.stem != "__init__")
+    formats = sorted(
+        path.stem for path in (ROOT / "sparktxn" / "_engine" / "format").glob("*.py") if path.stem != "__init__"
+    )
+    assert "entry" in formats
     missing = [name for name in formats if not any(f"`format/{name}.py`" in heading for heading in headings)]
     assert not missing
 
@@ -183,9 +186,9 @@ def test_one_module_knows_what_is_inside_spark() -> None:
 
 
 INTERNAL_TOPICS_SEAM = {
-    "sparktxn/state/internal.py",
-    "sparktxn/log/views/viewing.py",
-    "sparktxn/scan/internalrows.py",
+    "sparktxn/_engine/state/internal.py",
+    "sparktxn/_engine/log/views/viewing.py",
+    "sparktxn/_rows/scan/internalrows.py",
 }
 NAMES_OF_INTERNAL_TOPICS = {
     "CONSUMER_OFFSETS",
@@ -207,10 +210,10 @@ PLACES_THAT_KNOW_INTERNAL_TOPICS = {
     "scala-free-python-datasource/pyspark_txnlog/reading/views.py _is_internal",
     "sparktxn/consumer/polling.py messages_of",
     "sparktxn/consumer/polling.py Reading._pass_over",
-    "sparktxn/log/views/known.py KnownState.changeable_topic",
-    "sparktxn/scan/offsets.py offset_for_time",
-    "sparktxn/scan/reader.py read",
-    "sparktxn/state/topics.py check_new_name",
+    "sparktxn/_engine/log/views/knownstate.py KnownState.changeable_topic",
+    "sparktxn/_rows/scan/offsets.py offset_for_time",
+    "sparktxn/_rows/scan/reader.py read",
+    "sparktxn/_engine/state/topics.py check_new_name",
 }
 """Functions outside the seam that treat internal topics apart. The fewer, the better: none is added.
 
@@ -244,16 +247,16 @@ NAMES_AND_IDS = {"str", "TopicNameText", "int", "Int64", "Natural", "Positive"}
 NUMBERS = {"int", "Int64", "Natural", "NaturalOrNone"}
 PAIRS_THAT_ARE_NO_PARTITIONS = {
     "scala-free-python-datasource/pyspark_txnlog/native/native_scan.py": "ranges of offsets",
-    "sparktxn/consumer/pulse.py": "logs of this process",
-    "sparktxn/log/views/viewing.py": "ranges of offsets",
-    "sparktxn/log/views/readview.py": "ranges of offsets",
+    "sparktxn/consumer/heartbeats.py": "logs of this process",
+    "sparktxn/_engine/log/views/viewing.py": "ranges of offsets",
+    "sparktxn/_engine/log/views/readview.py": "ranges of offsets",
     "sparktxn/maintenance/checking/segmentcheck.py": "sequences by the producer's id and epoch",
     "sparktxn/maintenance/rewriting/rewriteplan.py": "ranges of offsets",
-    "sparktxn/scan/aborted.py": "ranges of offsets",
-    "sparktxn/scan/offsets.py": "ranges of offsets",
-    "sparktxn/scan/plan.py": "ranges of offsets",
-    "sparktxn/scan/storedfiles.py": "ranges of a file's rows",
-    "sparktxn/scan/storedrecords.py": "ranges of a file's rows",
+    "sparktxn/_rows/scan/aborted.py": "ranges of offsets",
+    "sparktxn/_rows/scan/offsets.py": "ranges of offsets",
+    "sparktxn/_rows/scan/plan.py": "ranges of offsets",
+    "sparktxn/_rows/scan/storedfiles.py": "ranges of a file's rows",
+    "sparktxn/_rows/scan/storedrecords.py": "ranges of a file's rows",
 }
 """Modules that keep pairs of another kind: none of these keeps partitions by a bare pair, too."""
 
@@ -388,10 +391,10 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 SERVERS = (
     "sparktxn/admin/",
-    "sparktxn/console/",
-    "sparktxn/exporter/",
-    "sparktxn/gateway/",
-    "sparktxn/tables/catalog/",
+    "sparktxn/_programs/console/",
+    "sparktxn/_programs/exporter/",
+    "sparktxn/_programs/gateway/",
+    "sparktxn/_programs/catalog/",
 )
 COMPILES = {"compile", "findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"}
 

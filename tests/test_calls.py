@@ -22,15 +22,15 @@ from pyspark_txnlog.source import DefaultSource
 from pyspark_txnlog.writing.batch_writer import stage_rows
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Consumer, Producer, Store, TopicPartition
+from sparktxn._engine.format.commands import JoinGroup
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._programs.gateway.groups.ledgroups import LedGroups, Sent
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.member import Membership
 from sparktxn.consumer.offsets import GroupOffsets
-from sparktxn.format.commands import JoinGroup
-from sparktxn.gateway.groups.ledgroups import LedGroups, Sent
-from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.maintenance import publish_tables
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import registry
 from sparktxn.store.memberexpiry import members_name
 from tests.calls import Cost, added, cost_of, least
@@ -120,10 +120,10 @@ def transaction(producer: Producer, *values: str) -> None:
         producer.produce("t", value, partition=0)
 
 
-LOCKED = "sparktxn/log/follow/follower.py:Follower.locked"
+LOCKED = "sparktxn/_engine/log/follow/follower.py:Follower.locked"
 """A generator, which goes on twice each time that the log's lock is taken."""
 
-CHECKED = "sparktxn/values/arguments.py:Checked.__setattr__"
+CHECKED = "sparktxn/_foundation/values/arguments.py:Checked.__setattr__"
 """Checks one value of an object that a caller may have made."""
 
 

@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn.config.settings import Setting, read_properties
-from sparktxn.config.store import STORE_SETTINGS, is_store_setting
-from sparktxn.config.topic import TOPIC_SETTINGS
-from sparktxn.format import decodeguard
-from sparktxn.format.commands import Command
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
-from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
-from sparktxn.state import limits
-from sparktxn.values.structs import StateRecord
+from sparktxn._engine.format import decodeguard
+from sparktxn._engine.format.commands import Command
+from sparktxn._engine.format.segment import RECORD_SCHEMA, checksum, encode_segment
+from sparktxn._engine.state import limits
+from sparktxn._foundation.config.settings import Setting, read_properties
+from sparktxn._foundation.config.store import STORE_SETTINGS, is_store_setting
+from sparktxn._foundation.config.topic import TOPIC_SETTINGS
+from sparktxn._foundation.values.structs import StateRecord
+from sparktxn._kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn._kafka.settings.producer import PRODUCER_SETTINGS
 from tests.each import each
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour
 from tests.rocketmq_behaviours import ROCKETMQ_BEHAVIOURS
@@ -299,7 +299,13 @@ def test_the_protocol_states_the_defaults_of_topic_settings() -> None:
 
 
 def test_the_architecture_names_files_that_exist() -> None:
-    roots = (ROOT, ROOT / "sparktxn", ROOT / "scala-free-python-datasource")
+    rooms = ("_foundation", "_engine", "_rows", "_programs")
+    roots = (
+        ROOT,
+        ROOT / "sparktxn",
+        ROOT / "scala-free-python-datasource",
+        *(ROOT / "sparktxn" / room for room in rooms),
+    )
     named = re.findall(r"`([a-z_]+/[\w./-]+)`", (ROOT / "ARCHITECTURE.md").read_text())
     assert named
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []

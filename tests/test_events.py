@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from pyspark_txnlog.options import sparkevents
-from sparktxn.process import events
-from sparktxn.process.events import log_event
+from sparktxn._foundation.process import events
+from sparktxn._foundation.process.events import log_event
 from tests.test_architecture import ROOT, trees
 
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
-OWNER = "sparktxn/process/events.py"
+OWNER = "sparktxn/_foundation/process/events.py"
 TABLES = {"pyspark_txnlog": sparkevents.EVENTS, "sparktxn": events.EVENTS}
 """The messages of each package."""
 EVENTS = {name: event for table in TABLES.values() for name, event in table.items()}
@@ -78,7 +78,7 @@ def test_pages_name_messages_that_exist_with_their_levels() -> None:
     named = [(name, level) for names, level in found for name in re.findall(r"`(\w+)`", names)]
     assert ("checkpoint_skipped", "ERROR") in named
     assert [one for one in named if one[1] != logging.getLevelName(EVENTS[one[0]].level)] == []
-    assert "from sparktxn.process.events import EVENTS" in PAGE
+    assert "from sparktxn._foundation.process.events import EVENTS" in PAGE
     assert "pyspark_txnlog.options.sparkevents.EVENTS" in PAGE
 
 

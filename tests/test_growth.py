@@ -22,19 +22,19 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._programs.console.pages.overview import overview
+from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.requestparameters import RequestParameters
+from sparktxn._programs.exporter.storefigures import StoreFigures
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.console.pages.overview import overview
-from sparktxn.console.requestparameters import RequestParameters
-from sparktxn.console.shownstore import Source
-from sparktxn.exporter.storefigures import StoreFigures
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.maintenance import apply_retention, compact, copy_store, maintain, publish_tables, rewrite, sweep, verify
 from sparktxn.maintenance.copying.storecopy import plan_copy
 from sparktxn.metrics.process import PROCESS
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store, registry
 from sparktxn.transfer.exporting import export_topic
 from tests.calls import cost_of
@@ -394,8 +394,8 @@ def test_a_plan_of_a_copy_decodes_no_manifest_of_checkpoints() -> None:
     process = world.copy().process()
     process.view()
     found = cost_of(lambda: copy_plan(process)).by_function
-    assert found["sparktxn/log/keep/runs.py:check_manifest"] > 0
-    assert found["sparktxn/format/manifest.py:manifest_rows"] == 0
+    assert found["sparktxn/_engine/log/keep/sealedruns.py:check_manifest"] > 0
+    assert found["sparktxn/_engine/format/manifest.py:manifest_rows"] == 0
 
 
 def test_the_page_says_what_the_table_says() -> None:

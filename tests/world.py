@@ -14,16 +14,16 @@ from typing import Any, Final
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.format.commands import Command, CommandResult
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import Clock, Ids, RandomIds, SystemClock
+from sparktxn._kafka.message import Message, TopicPartition
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
-from sparktxn.format.commands import Command, CommandResult
-from sparktxn.kafka.message import Message, TopicPartition
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import Background
-from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store, read_task
 from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground

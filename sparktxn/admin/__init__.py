@@ -1,21 +1,6 @@
 """Creating, describing and changing topics and groups, in confluent-kafka's shapes."""
 
-from sparktxn.admin.client import AdminClient, PartitionProducerState, ProducerState
-from sparktxn.admin.halfmessages import (
-    HalfMessageCounts,
-    HalfMessageId,
-    HalfMessageListing,
-    HalfMessageState,
-)
-from sparktxn.admin.transactions import (
-    AbortTransactionSpec,
-    HangingTransaction,
-    TransactionDescription,
-    TransactionListing,
-    TransactionState,
-)
-from sparktxn.errors import KafkaError, KafkaException
-from sparktxn.kafka.admin import (
+from sparktxn._kafka.admin import (
     CONFIG_SOURCE_DEFAULT_CONFIG,
     CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG,
     CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -45,7 +30,7 @@ from sparktxn.kafka.admin import (
     TopicDescription,
     TopicPartitionInfo,
 )
-from sparktxn.kafka.clustermetadata import (
+from sparktxn._kafka.clustermetadata import (
     BrokerMetadata,
     ClusterMetadata,
     GroupMember,
@@ -53,7 +38,7 @@ from sparktxn.kafka.clustermetadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from sparktxn.kafka.groups import (
+from sparktxn._kafka.groups import (
     ConsumerGroupDescription,
     ConsumerGroupLag,
     ConsumerGroupListing,
@@ -64,8 +49,8 @@ from sparktxn.kafka.groups import (
     MemberAssignment,
     MemberDescription,
 )
-from sparktxn.kafka.message import OFFSET_INVALID, IsolationLevel, TopicPartition
-from sparktxn.kafka.unsupported import (
+from sparktxn._kafka.message import OFFSET_INVALID, IsolationLevel, TopicPartition
+from sparktxn._kafka.unsupported import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -79,6 +64,21 @@ from sparktxn.kafka.unsupported import (
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
+from sparktxn.admin.client import AdminClient, PartitionProducerState, ProducerState
+from sparktxn.admin.halfmessages import (
+    HalfMessageCounts,
+    HalfMessageId,
+    HalfMessageListing,
+    HalfMessageState,
+)
+from sparktxn.admin.transactions import (
+    AbortTransactionSpec,
+    HangingTransaction,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+from sparktxn.errors import KafkaError, KafkaException
 
 __all__ = [
     "CONFIG_SOURCE_DEFAULT_CONFIG",

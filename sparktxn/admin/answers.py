@@ -7,17 +7,17 @@ from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.process.background import without_frames
+from sparktxn._foundation.process.clock import Clock, SystemClock, in_time
+from sparktxn._foundation.process.handles import ForkGuard
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import Result
+from sparktxn._foundation.values.quantities import html_table
+from sparktxn._kafka.settings.client import AdminSettings, settings_of_keywords
+from sparktxn._kafka.unsupported import WithoutCredentials
 from sparktxn.errors import KafkaException
-from sparktxn.kafka.settings.client import AdminSettings, settings_of_keywords
-from sparktxn.kafka.unsupported import WithoutCredentials
-from sparktxn.log.log import Log
-from sparktxn.process.background import without_frames
-from sparktxn.process.clock import Clock, SystemClock, in_time
-from sparktxn.process.dropped import ForkGuard
 from sparktxn.store import Store
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Result
-from sparktxn.values.quantities import html_table
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")

@@ -9,6 +9,37 @@ from functools import partial
 import pyarrow as pa
 from msgspec import Struct
 
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.state.limits import TRANSACTION_TIMEOUT_MS_MAX
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
+from sparktxn._kafka.admin import (
+    ConfigEntry,
+    ConfigResource,
+    DeletedRecords,
+    DescribeClusterResult,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicCollection,
+    TopicDescription,
+    asked_of,
+    node_of,
+)
+from sparktxn._kafka.clustermetadata import ClusterMetadata, GroupMetadata, cluster_metadata
+from sparktxn._kafka.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupLag,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    ListConsumerGroupsResult,
+)
+from sparktxn._kafka.message import IsolationLevel, TopicPartition
+from sparktxn._kafka.unsupported import CLUSTER_OPERATIONS, UnsupportedCalls
+from sparktxn._rows.scan.plan import Isolation
 from sparktxn.admin import configs, groups, records, transactions
 from sparktxn.admin import topics as topiccalls
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, answered, clock_of, list_of, names_of
@@ -23,39 +54,8 @@ from sparktxn.admin.transactions import (
     TransactionState,
 )
 from sparktxn.errors import ErrorCode
-from sparktxn.kafka.admin import (
-    ConfigEntry,
-    ConfigResource,
-    DeletedRecords,
-    DescribeClusterResult,
-    ListOffsetsResultInfo,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    TopicCollection,
-    TopicDescription,
-    asked_of,
-    node_of,
-)
-from sparktxn.kafka.clustermetadata import ClusterMetadata, GroupMetadata, cluster_metadata
-from sparktxn.kafka.groups import (
-    ConsumerGroupDescription,
-    ConsumerGroupLag,
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    ConsumerGroupType,
-    ListConsumerGroupsResult,
-)
-from sparktxn.kafka.message import IsolationLevel, TopicPartition
-from sparktxn.kafka.unsupported import CLUSTER_OPERATIONS, UnsupportedCalls
-from sparktxn.log.log import Log
-from sparktxn.process.clock import in_time
-from sparktxn.scan.plan import Isolation
-from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.store.memberexpiry import expire_overdue, members_name
 from sparktxn.store.memberwatch import seen_members
-from sparktxn.values import arguments
-from sparktxn.values.structs import ProducerIdAndEpoch
 
 # The calls of `AdminClient` for consumer groups.
 #

@@ -10,8 +10,13 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct
 
-from sparktxn.admin.topics import add_columns, changeable_topic, create_partitions, existing_topic, refusal
-from sparktxn.config.topic import (
+from sparktxn._engine.format.commands import AlterStore, AlterTopic
+from sparktxn._engine.format.schema import parse_type
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.knownstate import KnownState
+from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.settings import TIMESTAMP_TYPE, changes_times, is_fixed
+from sparktxn._foundation.config.topic import (
     IGNORED_TOPIC_SETTINGS,
     LIST_SETTINGS,
     STORE_WIDE_SETTINGS,
@@ -20,10 +25,9 @@ from sparktxn.config.topic import (
     check_topic_settings,
     setting_text,
 )
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
-from sparktxn.format.commands import AlterStore, AlterTopic
-from sparktxn.format.schema import parse_type
-from sparktxn.kafka.admin import (
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -32,12 +36,8 @@ from sparktxn.kafka.admin import (
     ResourceType,
     node_of,
 )
-from sparktxn.log.log import Log
-from sparktxn.log.views.known import KnownState
-from sparktxn.state.delta import Refusal
-from sparktxn.state.settings import TIMESTAMP_TYPE, changes_times, is_fixed
-from sparktxn.values import arguments
-from sparktxn.values.structs import TopicState
+from sparktxn.admin.topics import add_columns, changeable_topic, create_partitions, existing_topic, refusal
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
 
 _Check = Callable[[Mapping[str, Any]], dict[str, str]]
 

@@ -7,12 +7,17 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from sparktxn.admin.topics import existing_topic, refusal
-from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError
-from sparktxn.format.commands import Command, DeleteGroup, LeaveGroup, OffsetCommit, OffsetToCommit
-from sparktxn.kafka.admin import node_of
-from sparktxn.kafka.clustermetadata import BrokerMetadata, GroupMember, GroupMetadata
-from sparktxn.kafka.groups import (
+from sparktxn._engine.format.commands import Command, DeleteGroup, LeaveGroup, OffsetCommit, OffsetToCommit
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.log.write.storeclock import store_now_ms
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition, TopicPartitionKey
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import GroupState, HeldPartition, MemberState
+from sparktxn._kafka.admin import node_of
+from sparktxn._kafka.clustermetadata import BrokerMetadata, GroupMember, GroupMetadata
+from sparktxn._kafka.groups import (
     ConsumerGroupDescription,
     ConsumerGroupLag,
     ConsumerGroupListing,
@@ -22,19 +27,14 @@ from sparktxn.kafka.groups import (
     MemberAssignment,
     MemberDescription,
 )
-from sparktxn.kafka.message import TopicPartition, topic_partitions
-from sparktxn.kafka.unsupported import GROUP_OPERATIONS
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import end_of
-from sparktxn.state.transactions.partitions import last_stable_offset
+from sparktxn._kafka.message import TopicPartition, topic_partitions
+from sparktxn._kafka.unsupported import GROUP_OPERATIONS
+from sparktxn._rows.scan.offsets import offset_for_time
+from sparktxn._rows.scan.plan import end_of
+from sparktxn.admin.topics import existing_topic, refusal
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError
 from sparktxn.store.groupoffsets import answered_offset
 from sparktxn.store.memberexpiry import expire_overdue, group_of_members, is_members_name, members_name, overdue_members
-from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
 Overdue = Collection[tuple[str, str]]
 """Members that count as dead though the log has them yet: (group id, member id)."""

@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from sparktxn._engine.format.commands import Command, DeleteHalf, DiscardHalf, ResumeHalf
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import HalfState
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, answered
-from sparktxn.format.commands import Command, DeleteHalf, DiscardHalf, ResumeHalf
-from sparktxn.log.log import Log
-from sparktxn.values import arguments
-from sparktxn.values.structs import HalfState
 
 
 class HalfMessageState(StrEnum):

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import DeleteRecords
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
+from sparktxn._kafka.message import TopicPartition
+from sparktxn._rows.scan.offsets import offset_for_time, view_of_existing
+from sparktxn._rows.scan.plan import Isolation, end_of, plan_ranges, segments_between
+from sparktxn._rows.scan.reader import read
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.format.commands import DeleteRecords
-from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.scan.offsets import offset_for_time, view_of_existing
-from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
-from sparktxn.scan.reader import read
 
 _Listed = TypeVar("_Listed")
 _Place = tuple[str, int, int]

@@ -6,24 +6,24 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn.config.topic import check_topic_settings
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
-from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteTopic
-from sparktxn.format.schema import check_schema
-from sparktxn.kafka.admin import (
+from sparktxn._engine.format.commands import CreatePartitions, CreateTopic, DeleteTopic
+from sparktxn._engine.format.schema import check_schema
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
+from sparktxn._engine.state.topics import check_new_name
+from sparktxn._foundation.config.topic import check_topic_settings
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._kafka.admin import (
     NewPartitions,
     NewTopic,
     TopicDescription,
     TopicPartitionInfo,
     node_of,
 )
-from sparktxn.kafka.unsupported import TOPIC_OPERATIONS
-from sparktxn.log.log import Log
-from sparktxn.stage import newcolumns
-from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.state.topics import check_new_name
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import TopicState
+from sparktxn._kafka.unsupported import TOPIC_OPERATIONS
+from sparktxn._rows.stage import newcolumns
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 
 _DEFAULT_PARTITIONS: Final = 1
 

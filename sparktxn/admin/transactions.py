@@ -11,16 +11,22 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from sparktxn._engine.format.commands import EndTxn, InitProducerId
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.arrowvalues import byte_strings
+from sparktxn._foundation.values.structs import (
+    OpenTransaction,
+    ProducerIdAndEpoch,
+    ProducerState,
+    TopicState,
+    TransactionStatus,
+)
+from sparktxn._foundation.values.structs import TransactionState as TransactionRecord
+from sparktxn._kafka.message import TopicPartition
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import EndTxn, InitProducerId
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.log import Log
-from sparktxn.process.events import log_event
-from sparktxn.values import arguments
-from sparktxn.values.arrowvalues import byte_strings
-from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
-from sparktxn.values.structs import TransactionState as TransactionRecord
 
 # Regular expressions that clients of a server send: matched by RE2, in time that grows with the texts alone.
 #

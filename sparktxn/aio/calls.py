@@ -17,14 +17,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import Deadline, SystemClock
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import Result
+from sparktxn._kafka.message import Message, TopicPartition
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown
-from sparktxn.kafka.message import Message, TopicPartition
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.producer import Producer
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Result
 
 C = TypeVar("C", bound=Consumer | Producer)
 P = ParamSpec("P")

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from sparktxn import admin, consumer, producer
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.uri import broker_addresses
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.log import Log
-from sparktxn.objectstore.uri import broker_addresses
-from sparktxn.values import arguments
 
 # Which store a program means by the address of a broker.
 

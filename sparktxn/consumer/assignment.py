@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.format.names import check_topic_name
-from sparktxn.kafka.message import (
+from sparktxn._engine.format.names import check_topic_name
+from sparktxn._engine.log.views.readview import PartitionView
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._kafka.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -16,9 +18,7 @@ from sparktxn.kafka.message import (
     TopicPartition,
     topic_partitions,
 )
-from sparktxn.log.views.readview import PartitionView
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
 _OFFSET_TAIL_BASE: Final = -2000
 """librdkafka's OFFSET_TAIL: -2000 - n is n records before the end."""

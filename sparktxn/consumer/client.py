@@ -10,6 +10,28 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct
 
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S, Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._foundation.process.clock import Clock, in_time
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.process.handles import ForkGuard, weakly
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.quantities import html_table
+from sparktxn._kafka.clustermetadata import ClusterMetadata, cluster_metadata
+from sparktxn._kafka.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    ConsumerGroupMetadata,
+    Message,
+    TopicPartition,
+    topic_partitions,
+)
+from sparktxn._kafka.settings.client import settings_of_keywords
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._kafka.unsupported import WithoutCredentials
+from sparktxn._rows.scan.offsets import offset_for_time, view_of_existing
+from sparktxn._rows.scan.plan import end_of
 from sparktxn.consumer.assignment import (
     NO_TOPIC_ID,
     Assignment,
@@ -20,39 +42,17 @@ from sparktxn.consumer.assignment import (
     check_offset,
     distinct_partitions,
 )
-from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.consumerstatistics import ConsumerStatistics
 from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.member import Membership, Seen
+from sparktxn.consumer.offsetcommits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
 from sparktxn.consumer.polling import Gathering, Reading
 from sparktxn.consumer.rebalancing import Rebalancing
-from sparktxn.consumer.turns import ConsumerTurns, in_turn
+from sparktxn.consumer.threadturns import ConsumerTurns, in_turn
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
-from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
-from sparktxn.kafka.message import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    ConsumerGroupMetadata,
-    Message,
-    TopicPartition,
-    topic_partitions,
-)
-from sparktxn.kafka.settings.client import settings_of_keywords
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.kafka.unsupported import WithoutCredentials
-from sparktxn.log.log import CLOSE_TIMEOUT_S, Log
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.process.clock import Clock, in_time
-from sparktxn.process.dropped import ForkGuard, weakly
-from sparktxn.process.events import log_event
-from sparktxn.scan.offsets import offset_for_time, view_of_existing
-from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
 from sparktxn.store.memberexpiry import reserved_because
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.quantities import html_table
 
 # Records that are read as one Arrow table.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Final
 
+from sparktxn._foundation.process.clock import Clock
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._kafka.statscallback import NO_OFFSET, Statistics, by_topic
 from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.consumer.member import Membership, Status
 from sparktxn.consumer.polling import Reading
-from sparktxn.consumer.turns import ConsumerTurns
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.kafka.statscallback import NO_OFFSET, Statistics, by_topic
-from sparktxn.process.clock import Clock
+from sparktxn.consumer.threadturns import ConsumerTurns
 
 _JOIN_STATES: Final = {
     Status.OUT: "init",

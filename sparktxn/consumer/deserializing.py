@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparktxn.consumer.client import Consumer
-from sparktxn.kafka.message import Message
-from sparktxn.kafka.serialization import (
+from sparktxn._foundation.values import arguments
+from sparktxn._kafka.message import Message
+from sparktxn._kafka.serialization import (
     KEY,
     VALUE,
     ConsumeError,
@@ -15,8 +15,8 @@ from sparktxn.kafka.serialization import (
     SerializationContext,
     ValueDeserializationError,
 )
-from sparktxn.kafka.unsupported import not_implemented
-from sparktxn.values import arguments
+from sparktxn._kafka.unsupported import not_implemented
+from sparktxn.consumer.client import Consumer
 
 
 class DeserializingConsumer(Consumer):

@@ -15,17 +15,17 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn._engine.log.views.entryhistory import History
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._rows.scan.plan import Isolation, ReadTask, end_of, plan_ranges
+from sparktxn._rows.scan.reader import read
+from sparktxn._rows.scan.segmentbytes import are_kept
 from sparktxn.consumer.assignment import Assignment, Progress
 from sparktxn.errors import StoreError, ViewExpired
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.views.entryhistory import History
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.background import Background
-from sparktxn.scan.fetching import are_kept
-from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
-from sparktxn.scan.reader import read
-from sparktxn.values.fieldtypes import TopicPartitionKey
 
 _RANGE_OFFSETS_MAX: Final = 200_000
 """How far ahead one partition is planned: it bounds the plan, and what the reader fetches ahead."""

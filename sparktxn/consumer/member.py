@@ -14,17 +14,17 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from sparktxn.consumer.pulse import Life, Pulse, pulse_of
+from sparktxn._engine.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import Deadline
+from sparktxn._foundation.process.handles import give_back_later, hold
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn.consumer.heartbeats import Life, Pulse, pulse_of
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
-from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
-from sparktxn.process.background import Background
-from sparktxn.process.clock import Deadline
-from sparktxn.process.dropped import give_back_later, hold
 from sparktxn.store.memberexpiry import submit_join
-from sparktxn.values.structs import MemberState
 
 
 class Status(Enum):

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
+from sparktxn._engine.format.commands import Command, OffsetCommit, OffsetToCommit
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._foundation.process.clock import Deadline, is_time_up, time_left_s
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._foundation.values.structs import CommittedOffset
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
 from sparktxn.consumer.member import Speaker
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
-from sparktxn.process.clock import Deadline, is_time_up, time_left_s
 from sparktxn.store.groupoffsets import answered_offset
 from sparktxn.store.memberexpiry import expire_overdue
-from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import CommittedOffset
 
 _OWNER_DIGITS: Final = 16
 _UNSTABLE_RETRY_S: Final = 0.05

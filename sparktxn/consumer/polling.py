@@ -20,22 +20,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn.consumer.assignment import Assignment, Progress, Stored, Subscription, logical_position
-from sparktxn.consumer.fetcher import Chunk, Fetcher
-from sparktxn.consumer.member import Membership, Seen
-from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
-from sparktxn.consumer.pulse import Life
-from sparktxn.consumer.turns import ConsumerTurns
-from sparktxn.errors import (
-    CommandRefused,
-    ErrorCode,
-    KafkaError,
-    KafkaException,
-    OutcomeUnknown,
-    StoreUnavailable,
-    ViewExpired,
-)
-from sparktxn.kafka.message import (
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import Deadline, is_time_up, time_left_s
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn._kafka.message import (
     OFFSET_INVALID,
     OFFSET_STORED,
     TIMESTAMP_CREATE_TIME,
@@ -45,17 +38,24 @@ from sparktxn.kafka.message import (
     Message,
     ReadMessage,
 )
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.process.background import Background
-from sparktxn.process.clock import Deadline, is_time_up, time_left_s
-from sparktxn.process.events import log_event
-from sparktxn.scan.internalrows import internal_messages
-from sparktxn.scan.plan import LOG_APPEND_TIME
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.structs import MemberState
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._rows.scan.internalrows import internal_messages
+from sparktxn._rows.scan.plan import LOG_APPEND_TIME
+from sparktxn.consumer.assignment import Assignment, Progress, Stored, Subscription, logical_position
+from sparktxn.consumer.fetcher import Chunk, Fetcher
+from sparktxn.consumer.heartbeats import Life
+from sparktxn.consumer.member import Membership, Seen
+from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
+from sparktxn.consumer.threadturns import ConsumerTurns
+from sparktxn.errors import (
+    CommandRefused,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    StoreUnavailable,
+    ViewExpired,
+)
 
 # Arrow batches → messages.
 

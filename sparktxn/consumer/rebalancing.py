@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.process.clock import Clock
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn._kafka.message import OFFSET_INVALID, ErrorMessage, TopicPartition
+from sparktxn._kafka.settings.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, Progress, RebalanceCallback
-from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.member import MemberEvent, Membership, Seen, Status
+from sparktxn.consumer.offsetcommits import Commits
 from sparktxn.consumer.polling import Gathering, Reading
-from sparktxn.consumer.turns import ConsumerTurns
+from sparktxn.consumer.threadturns import ConsumerTurns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.kafka.message import OFFSET_INVALID, ErrorMessage, TopicPartition
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.views.readview import ReadView
-from sparktxn.process.clock import Clock
-from sparktxn.process.events import log_event
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.structs import MemberState
 
 _PARTIAL_S: Final = 3.0
 """How long a member without incremental callbacks waits for the rest of its partitions, to be called once."""

@@ -13,18 +13,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sparktxn._engine.format.commands import CheckHalf, DiscardHalf, EndHalf
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S
+from sparktxn._foundation.process.background import start_thread
+from sparktxn._foundation.process.clock import Deadline, callers_own_time, time_left_s
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values.structs import HalfDue, HalfState
 from sparktxn.errors import CommandRefused, DamagedObject, KafkaException
-from sparktxn.format.commands import CheckHalf, DiscardHalf, EndHalf
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.process.background import start_thread
-from sparktxn.process.clock import Deadline, callers_own_time, time_left_s
-from sparktxn.process.events import log_event
-from sparktxn.values.structs import HalfDue, HalfState
 
 if TYPE_CHECKING:
-    from sparktxn.log.write.queue import Ticket
+    from sparktxn._engine.log.write.queue import Ticket
 
 Ask = Callable[[HalfState, Sequence[MessageRecord]], bool | None]
 """Asks the client's checker about a half transaction: True commits, False rolls back, None leaves it pending."""

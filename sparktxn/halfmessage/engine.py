@@ -10,7 +10,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.config.topic import is_compacted, topic_setting
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, EndHalf, PrepareHalf
+from sparktxn._engine.format.schema import RECORD_SCHEMA
+from sparktxn._engine.format.segment import checksum, decode_segment
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S
+from sparktxn._engine.state.settings import Condition, half_rejection
+from sparktxn._foundation.config.topic import is_compacted, topic_setting
+from sparktxn._foundation.process.background import start_thread
+from sparktxn._foundation.process.clock import Deadline, time_left_s
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.process.handles import ForkGuard
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.structs import HalfSegment, HalfState, TopicState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn._rows.scan.segmentbytes import fetch_each
+from sparktxn._rows.stage.partitioner import partitioner
+from sparktxn._rows.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment, StageTopic, may_be_carried
+from sparktxn._rows.stage.transactionwriter import TIME_OF_ENTRY, times_used
+from sparktxn._rows.stage.uploading import (
+    RECORD_BYTES_MAX,
+    inline_segment,
+    upload_segment,
+)
 from sparktxn.errors import (
     CommandRefused,
     DamagedObject,
@@ -19,34 +41,12 @@ from sparktxn.errors import (
     KafkaException,
     did_you_mean,
 )
-from sparktxn.format import names
-from sparktxn.format.commands import Command, EndHalf, PrepareHalf
-from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.halfmessage.records import MessageRecord, record_table, records_of
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.process.background import start_thread
-from sparktxn.process.clock import Deadline, time_left_s
-from sparktxn.process.dropped import ForkGuard
-from sparktxn.process.events import log_event
-from sparktxn.scan.fetching import fetch_each
-from sparktxn.stage.partitioner import partitioner
-from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment, StageTopic, may_be_carried
-from sparktxn.stage.transaction import TIME_OF_ENTRY, times_used
-from sparktxn.stage.uploading import (
-    RECORD_BYTES_MAX,
-    inline_segment,
-    upload_segment,
-)
-from sparktxn.state.settings import Condition, half_rejection
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.structs import HalfSegment, HalfState, TopicState
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
-    from sparktxn.log.write.queue import Ticket
+    from sparktxn._engine.log.log import Log
+    from sparktxn._engine.log.write.queue import Ticket
 
 
 # Ends of half transactions that are sent one way, as RocketMQ sends them: the sender does not wait.

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from sparktxn._foundation.process.clock import Clock, SystemClock
+from sparktxn._foundation.process.handles import NoCopies, give_back_later
+from sparktxn._foundation.values.structs import HalfState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.errors import KafkaException
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.process.clock import Clock, SystemClock
-from sparktxn.process.dropped import NoCopies, give_back_later
-from sparktxn.values.structs import HalfState
 
 AnyMessage = TypeVar("AnyMessage")
 

@@ -13,9 +13,9 @@ from typing import Final
 import pyarrow as pa
 from msgspec import Struct
 
+from sparktxn._engine.format.segment import record_columns
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.segment import record_columns
-from sparktxn.values import arguments
 
 KEYS_PROPERTY: Final = "KEYS"
 TAGS_PROPERTY: Final = "TAGS"

@@ -8,17 +8,17 @@ from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+from sparktxn._foundation.process.clock import callers_own_time, in_time
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.arguments import Checked
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import HalfState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.halfproducer import HalfProducer, MessageQueue, clock_of, filled
 from sparktxn.halfmessage.records import MessageRecord, given_keys, given_properties, immunity_ms_of
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.process.clock import callers_own_time, in_time
-from sparktxn.process.events import log_event
-from sparktxn.values import arguments
-from sparktxn.values.arguments import Checked
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import HalfState
 
 __all__ = [
     "LocalTransactionState",

@@ -16,6 +16,15 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import in_time, time_left_s
+from sparktxn._foundation.process.handles import NoCopies
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.arguments import Checked
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import HalfSegment, HalfState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.errors import (
     ConfigurationError,
     ErrorCode,
@@ -28,15 +37,6 @@ from sparktxn.errors import (
 from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
 from sparktxn.halfmessage.halfproducer import HalfProducer, MessageQueue, clock_of, filled
 from sparktxn.halfmessage.records import MessageRecord, given_keys, given_properties, immunity_ms_of
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.process.background import Background
-from sparktxn.process.clock import in_time, time_left_s
-from sparktxn.process.dropped import NoCopies
-from sparktxn.values import arguments
-from sparktxn.values.arguments import Checked
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import HalfSegment, HalfState
 
 __all__ = [
     "BadRequestException",

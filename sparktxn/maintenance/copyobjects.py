@@ -11,20 +11,20 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import digest
+from sparktxn._engine.format.entry import decode_entry, open_document
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.format.snapshot import decode_snapshot
+from sparktxn._engine.format.txnindex import decode_transaction_index
+from sparktxn._engine.log.follow.inlinerecords import carried_records
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.puts import put_until_stored
+from sparktxn._foundation.process.clock import Clock, SystemClock
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.quantities import counted
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format import names
-from sparktxn.format.checkpoint import digest
-from sparktxn.format.entry import decode_entry, open_document
-from sparktxn.format.segment import checksum
-from sparktxn.format.snapshot import decode_snapshot
-from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.follow.inlinerecords import carried_records
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.process.clock import Clock, SystemClock
 from sparktxn.store.registry import objects_of
-from sparktxn.values import arguments
-from sparktxn.values.quantities import counted
 
 CRC32C: Final = "crc32c"
 SHA256: Final = "sha256"

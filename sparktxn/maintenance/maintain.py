@@ -17,10 +17,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn.config.settings import Setting, parse_settings
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn._foundation.config.settings import Setting, parse_settings
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import KafkaException
-from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.publish import PublishReport, publish_tables
 from sparktxn.maintenance.publishing.tablelist import has_tables
 from sparktxn.maintenance.rewriting.compact import CompactReport, compact
@@ -29,9 +31,7 @@ from sparktxn.maintenance.sweeping.retention import RetentionReport, apply_reten
 from sparktxn.maintenance.sweeping.sweep import SweepReport, sweep
 from sparktxn.maintenance.taskrunning import RunTasks
 from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, changes_nothing, still_complete, vacuum
-from sparktxn.process.clock import in_time
 from sparktxn.store import Store
-from sparktxn.values import arguments
 
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
+from sparktxn._engine.format.commands import Command, CommandResult
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._foundation.process.clock import is_time_up
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import Command, CommandResult
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
-from sparktxn.process.clock import is_time_up
 
 # What is queued at once: not more than one entry takes, so that others' commits wait for at most one entry (K47).
 _NAMED_PER_ROUND: Final = 500

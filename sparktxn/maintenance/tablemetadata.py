@@ -10,16 +10,16 @@ from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import Final
 
+from sparktxn._engine.format import names
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.puts import put_until_stored, replace_hint
+from sparktxn._foundation.values.structs import PublishedPartition, TableState
+from sparktxn._rows.scan.tablefiles import newest_version, whole_version, with_statistics
+from sparktxn._rows.tableformats import delta
+from sparktxn._rows.tableformats import version as icebergnames
+from sparktxn._rows.tableformats.version import TableVersion
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.log.log import Log
 from sparktxn.maintenance import tableobjects
-from sparktxn.objectstore.putting import put_until_stored, replace_hint
-from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
-from sparktxn.tableformats import delta
-from sparktxn.tableformats import version as icebergnames
-from sparktxn.tableformats.version import TableVersion
-from sparktxn.values.structs import PublishedPartition, TableState
 
 _CHECKPOINT_VERSIONS: Final = 100
 """A Delta table gets a checkpoint after so many versions: a reader reads at most so many commits after it."""

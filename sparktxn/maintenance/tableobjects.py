@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
+from sparktxn._engine.format import names
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn._foundation.values.structs import TableState
+from sparktxn._rows.tableformats import delta
+from sparktxn._rows.tableformats import version as icebergnames
+from sparktxn._rows.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
 from sparktxn.errors import ConfigurationError, DamagedObject, extra_to_install
-from sparktxn.format import names
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.tableformats import delta
-from sparktxn.tableformats import version as icebergnames
-from sparktxn.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
-from sparktxn.values.structs import TableState
 
 _OTHERS: Final = re.compile(
     r"(?:[A-Za-z0-9_=-][A-Za-z0-9._=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.(?:parquet|orc|avro|json|crc|bin|puffin|tmp)"
@@ -55,7 +55,7 @@ def iceberg() -> Any:
         ConfigurationError: they are not installed.
     """
     try:
-        return importlib.import_module("sparktxn.tableformats.iceberg")
+        return importlib.import_module("sparktxn._rows.tableformats.iceberg")
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
             f"table.formats=iceberg needs the package {missing.name!r}: {extra_to_install('iceberg')}"

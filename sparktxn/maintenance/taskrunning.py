@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import Result
+from sparktxn._foundation.values.quantities import counted
 from sparktxn.errors import ConfigurationError
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Result
-from sparktxn.values.quantities import counted
 
 TASKS_PER_RUN: Final = 256
 """So many tasks are handed out at a time: what they have made is put into effect before the next ones begin."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError, extra_to_install
 from sparktxn.metrics.families import FAMILIES, Family
 from sparktxn.metrics.process import PROCESS
-from sparktxn.values import arguments
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError, extra_to_install
-from sparktxn.values import arguments
 
 try:
     from opentelemetry import trace

@@ -2,6 +2,6 @@
 
 from sparktxn.producer.client import Producer
 from sparktxn.producer.serializing import SerializingProducer
-from sparktxn.producer.states import PreparedTransaction, TransactionPhase
+from sparktxn.producer.transactionstates import PreparedTransaction, TransactionPhase
 
 __all__ = ["PreparedTransaction", "Producer", "SerializingProducer", "TransactionPhase"]

@@ -12,19 +12,34 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from zlib import crc32
 
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S
+from sparktxn._foundation.process.background import after_threads
+from sparktxn._foundation.process.clock import (
+    Clock,
+    Deadline,
+    SystemClock,
+    acquired_in_time,
+    in_time,
+    is_time_up,
+    time_left_s,
+)
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.process.handles import ForkGuard, give_back_later, made_before, weakly
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.quantities import html_table
+from sparktxn._kafka.clustermetadata import ClusterMetadata, cluster_metadata
+from sparktxn._kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
+from sparktxn._kafka.settings.client import settings_of_keywords
+from sparktxn._kafka.settings.producer import ProducerSettings
+from sparktxn._kafka.statscallback import Statistics, by_topic
+from sparktxn._kafka.unsupported import WithoutCredentials
+from sparktxn._rows.stage.buffers import Buffers, TopicBuffer
+from sparktxn._rows.stage.columnconversion import tables_of
+from sparktxn._rows.stage.pendingsegment import purged
+from sparktxn._rows.stage.rowpartitions import row_partitions, split
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreError, StoreUnavailable
-from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
-from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
-from sparktxn.kafka.settings.client import settings_of_keywords
-from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.kafka.statscallback import Statistics, by_topic
-from sparktxn.kafka.unsupported import WithoutCredentials
-from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.metrics.process import PROCESS, Call
-from sparktxn.process.background import after_threads
-from sparktxn.process.clock import Clock, Deadline, SystemClock, acquired_in_time, in_time, is_time_up, time_left_s
-from sparktxn.process.dropped import ForkGuard, give_back_later, made_before, weakly
-from sparktxn.process.events import log_event
 from sparktxn.producer.linger import Linger, checked_columns, produce_each
 from sparktxn.producer.outbox import Outbox, buffers_of
 from sparktxn.producer.recordvalues import (
@@ -38,20 +53,13 @@ from sparktxn.producer.recordvalues import (
     seconds,
 )
 from sparktxn.producer.reports import DeliveryCallback, Reports
-from sparktxn.producer.states import PreparedTransaction, TransactionPhase
 from sparktxn.producer.topics import PartitionChoice, Topics
 from sparktxn.producer.transactionalcalls import Transactions
-from sparktxn.stage.buffers import Buffers, TopicBuffer
-from sparktxn.stage.columnconversion import tables_of
-from sparktxn.stage.pendingsegment import purged
-from sparktxn.stage.rowpartitions import row_partitions, split
-from sparktxn.stage.transaction import NO_IDENTITY
+from sparktxn.producer.transactionstates import PreparedTransaction, TransactionPhase
 from sparktxn.store.registry import acquire_log, release_dropped, release_log
-from sparktxn.values import arguments
-from sparktxn.values.quantities import html_table
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 
 # What a producer answers about its store and itself.

@@ -10,14 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.errors import (
-    CommandRefused,
-    ErrorCode,
-    OutcomeLost,
-    OutcomeUnknown,
-    StoreUnavailable,
-)
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     Command,
@@ -27,18 +20,25 @@ from sparktxn.format.commands import (
     PrepareTxn,
     TxnOffsetCommit,
 )
-from sparktxn.kafka.message import ConsumerGroupMetadata
-from sparktxn.process.clock import is_time_up
+from sparktxn._foundation.process.clock import is_time_up
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
+from sparktxn._kafka.message import ConsumerGroupMetadata
+from sparktxn._rows.stage.pendingsegment import PendingSegment, purged
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY, TransactionIdentity
+from sparktxn.errors import (
+    CommandRefused,
+    ErrorCode,
+    OutcomeLost,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, TransactionOperation, failure_of
-from sparktxn.stage.pendingsegment import PendingSegment, purged
-from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
-from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 _GroupOffsets = dict[ConsumerGroupMetadata, dict[TopicIdPartition, OffsetToCommit]]
 _INIT_RETRY_S: Final = 0.02

@@ -9,6 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S
+from sparktxn._engine.log.views.refusals import reading_once
+from sparktxn._engine.objectstore.writehealth import with_last_error
+from sparktxn._foundation.process.background import start_thread
+from sparktxn._foundation.process.clock import Deadline, callers_own_time, is_time_up, time_left_s
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.process.handles import Held, hold
+from sparktxn._kafka.settings.producer import ProducerSettings
+from sparktxn._rows.stage.buffers import Buffers, TopicBuffer
+from sparktxn._rows.stage.columnconversion import conformed, slices
+from sparktxn._rows.stage.pendingsegment import PendingSegment
+from sparktxn._rows.stage.recordsizes import row_above
+from sparktxn._rows.stage.rowpartitions import given_partitions
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY
 from sparktxn.errors import (
     ClockSkewError,
     CommandRefused,
@@ -18,27 +32,13 @@ from sparktxn.errors import (
     StoreError,
     StoreUnavailable,
 )
-from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.views.refusals import reading_once
-from sparktxn.objectstore.writes import with_last_error
-from sparktxn.process.background import start_thread
-from sparktxn.process.clock import Deadline, callers_own_time, is_time_up, time_left_s
-from sparktxn.process.dropped import Held, hold
-from sparktxn.process.events import log_event
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.reports import DeliveryCallback
 from sparktxn.producer.topics import check_partition, too_large
 from sparktxn.producer.transactionerrors import TransactionOperation
-from sparktxn.stage.buffers import Buffers, TopicBuffer
-from sparktxn.stage.columnconversion import conformed, slices
-from sparktxn.stage.pendingsegment import PendingSegment
-from sparktxn.stage.recordsizes import row_above
-from sparktxn.stage.rowpartitions import given_partitions
-from sparktxn.stage.transaction import NO_IDENTITY
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 
 _RENEWED_BY: Final = frozenset(

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from sparktxn._engine.format.commands import Command, CommandResult
+from sparktxn._foundation.process.clock import acquired_in_time
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition, TopicPartitionKey
+from sparktxn._kafka.settings.producer import ProducerSettings
+from sparktxn._rows.stage.buffers import Buffers, Limits
+from sparktxn._rows.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
+from sparktxn._rows.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment
+from sparktxn._rows.stage.transactionwriter import TransactionIdentity, TransactionWriter
 from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
-from sparktxn.format.commands import Command, CommandResult
-from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.process.clock import acquired_in_time
 from sparktxn.producer.reports import Reports
 from sparktxn.producer.transactionerrors import TransactionOperation
-from sparktxn.stage.buffers import Buffers, Limits
-from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
-from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment
-from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
-from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, runtime_checkable
 
+from sparktxn._foundation.values import arguments
+from sparktxn._kafka.message import ConsumerGroupMetadata, Headers, TopicPartition
 from sparktxn.errors import ConfigurationError
-from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition
 from sparktxn.producer.reports import DeliveryCallback
-from sparktxn.values import arguments
 
 record_bytes = arguments.bytes_like
 

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from sparktxn._foundation.process.clock import callers_own_time
+from sparktxn._kafka.message import Message
+from sparktxn._kafka.statscallback import Statistics
+from sparktxn._rows.stage.pendingsegment import DeliveryCallback
 from sparktxn.errors import KafkaError
-from sparktxn.kafka.message import Message
-from sparktxn.kafka.statscallback import Statistics
-from sparktxn.process.clock import callers_own_time
-from sparktxn.stage.pendingsegment import DeliveryCallback
 
 __all__ = ["DeliveryCallback", "Reports"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparktxn.kafka.serialization import (
+from sparktxn._foundation.values import arguments
+from sparktxn._kafka.serialization import (
     KEY,
     VALUE,
     KeySerializationError,
@@ -14,7 +15,6 @@ from sparktxn.kafka.serialization import (
 )
 from sparktxn.producer.client import Producer
 from sparktxn.producer.reports import DeliveryCallback
-from sparktxn.values import arguments
 
 
 class SerializingProducer(Producer):

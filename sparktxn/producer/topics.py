@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn._foundation.process.clock import Ids
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import Result
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._kafka.settings.producer import ProducerSettings
+from sparktxn._rows.stage.buffers import TopicBuffer
+from sparktxn._rows.stage.columnconversion import without_key
+from sparktxn._rows.stage.partitioner import Partitioner, partitioner, partitions_of_keys
+from sparktxn._rows.stage.stagedsegment import StageTopic
+from sparktxn._rows.stage.uploading import RECORD_BYTES_MAX
 from sparktxn.errors import (
     ConfigurationError,
     ErrorCode,
@@ -17,20 +28,9 @@ from sparktxn.errors import (
     StoreUnavailable,
     did_you_mean,
 )
-from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.process.clock import Ids
-from sparktxn.process.events import log_event
-from sparktxn.stage.buffers import TopicBuffer
-from sparktxn.stage.columnconversion import without_key
-from sparktxn.stage.partitioner import Partitioner, partitioner, partitions_of_keys
-from sparktxn.stage.stagedsegment import StageTopic
-from sparktxn.stage.uploading import RECORD_BYTES_MAX
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Result
-from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 
 # Which partition a record without an explicit one goes to.

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import (
+    OffsetToCommit,
+)
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._foundation.values.structs import NO_PRODUCER_ID
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.errors import (
     CommandRefused,
     ConfigurationError,
@@ -22,21 +29,14 @@ from sparktxn.errors import (
     StoreError,
     TransactionAborted,
 )
-from sparktxn.format.commands import (
-    OffsetToCommit,
-)
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.outbox import Outbox
-from sparktxn.producer.states import PreparedTransaction, ProducerStates, TransactionPhase
 from sparktxn.producer.transactionerrors import BUMPING_CODES, Failure, TransactionOperation, failure_of
+from sparktxn.producer.transactionstates import PreparedTransaction, ProducerStates, TransactionPhase
 from sparktxn.store.memberexpiry import expire_overdue
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 _S: Final = TransactionPhase
 

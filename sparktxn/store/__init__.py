@@ -8,20 +8,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from sparktxn.state.limits import PARTITION_COUNT_MAX
+from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
-    from sparktxn.scan.columns import output_schema
-    from sparktxn.scan.plan import ranges_within, rows_at_most
-    from sparktxn.scan.reader import segment_values
-    from sparktxn.scan.storedfiles import merged_files, whole_files
-    from sparktxn.stage.batchcommits import CommitResult, ReplayMismatch, SinkCommit
-    from sparktxn.stage.columnconversion import check_columns
-    from sparktxn.state.internal import INTERNAL_TOPICS
+    from sparktxn._engine.state.internal import INTERNAL_TOPICS
+    from sparktxn._rows.scan.columns import output_schema
+    from sparktxn._rows.scan.plan import ranges_within, rows_at_most
+    from sparktxn._rows.scan.reader import segment_values
+    from sparktxn._rows.scan.storedfiles import merged_files, whole_files
+    from sparktxn._rows.stage.batchcommits import CommitResult, ReplayMismatch, SinkCommit
+    from sparktxn._rows.stage.columnconversion import check_columns
+    from sparktxn.store.readtask import read_task
     from sparktxn.store.registry import read_object
     from sparktxn.store.stageplan import StagePlan
     from sparktxn.store.store import SYSTEM_TABLES, Store, TableSelection, TableTask, read_table_task
-    from sparktxn.store.taskrows import read_task
 
 __all__ = [
     "INTERNAL_TOPICS",
@@ -47,25 +47,25 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "check_columns": "sparktxn.stage.columnconversion",
-    "INTERNAL_TOPICS": "sparktxn.state.internal",
-    "merged_files": "sparktxn.scan.storedfiles",
-    "whole_files": "sparktxn.scan.storedfiles",
-    "output_schema": "sparktxn.scan.columns",
-    "ranges_within": "sparktxn.scan.plan",
-    "rows_at_most": "sparktxn.scan.plan",
+    "check_columns": "sparktxn._rows.stage.columnconversion",
+    "INTERNAL_TOPICS": "sparktxn._engine.state.internal",
+    "merged_files": "sparktxn._rows.scan.storedfiles",
+    "whole_files": "sparktxn._rows.scan.storedfiles",
+    "output_schema": "sparktxn._rows.scan.columns",
+    "ranges_within": "sparktxn._rows.scan.plan",
+    "rows_at_most": "sparktxn._rows.scan.plan",
     "read_object": "sparktxn.store.registry",
-    "segment_values": "sparktxn.scan.reader",
-    "CommitResult": "sparktxn.stage.batchcommits",
-    "ReplayMismatch": "sparktxn.stage.batchcommits",
+    "segment_values": "sparktxn._rows.scan.reader",
+    "CommitResult": "sparktxn._rows.stage.batchcommits",
+    "ReplayMismatch": "sparktxn._rows.stage.batchcommits",
     "SYSTEM_TABLES": "sparktxn.store.store",
-    "SinkCommit": "sparktxn.stage.batchcommits",
+    "SinkCommit": "sparktxn._rows.stage.batchcommits",
     "StagePlan": "sparktxn.store.stageplan",
     "Store": "sparktxn.store.store",
     "TableSelection": "sparktxn.store.store",
     "TableTask": "sparktxn.store.store",
     "read_table_task": "sparktxn.store.store",
-    "read_task": "sparktxn.store.taskrows",
+    "read_task": "sparktxn.store.readtask",
 }
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from sparktxn._engine.format.commands import OffsetToCommit
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import CommittedOffset
+from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
+from sparktxn._kafka.message import TopicPartition, topic_partitions
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException
-from sparktxn.format.commands import OffsetToCommit
-from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
-from sparktxn.kafka.message import TopicPartition, topic_partitions
-from sparktxn.log.log import Log
-from sparktxn.values import arguments
-from sparktxn.values.structs import CommittedOffset
 
 _NO_OFFSET: Final = 2**63 - 1
 _NO_LEADER_EPOCH: Final = -1

@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import ExpireMember, JoinGroup, OffsetCommit
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.storeclock import modified_ms, store_now_ms
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values.structs import MemberState
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
-from sparktxn.format import names
-from sparktxn.format.commands import ExpireMember, JoinGroup, OffsetCommit
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.log import Log
-from sparktxn.log.write.storeclock import modified_ms, store_now_ms
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.events import log_event
-from sparktxn.values.structs import MemberState
 
 SESSION: Final = "session"
 REBALANCE: Final = "rebalance"

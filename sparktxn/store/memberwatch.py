@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from sparktxn.format import names
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.systemtables import Sightings
+from sparktxn._engine.format import names
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn._rows.scan.systemtables import Sightings
 from sparktxn.store.memberexpiry import (
     SESSION,
     EntryTimes,
@@ -27,7 +28,6 @@ from sparktxn.store.memberexpiry import (
     overdue_by_store_clock,
     watched,
 )
-from sparktxn.values.structs import MemberState
 
 _FRESH_S: Final = 1.0
 _FOLDERS_LISTED: Final = 8

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
+from sparktxn._engine.objectstore import ObjectStore, open_store
+from sparktxn._engine.objectstore.contract import checked_object_name
+from sparktxn._engine.objectstore.uri import FILE, parse_uri
+from sparktxn._foundation.config.store import STORAGE_PREFIX, StoreSettings, storage_options
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import Deadline, RandomIds, SystemClock, acquired_in_time
+from sparktxn._foundation.process.handles import ForkGuard, Held, hold
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore import ObjectStore, open_store
-from sparktxn.objectstore.contract import checked_object_name
-from sparktxn.objectstore.uri import FILE, parse_uri
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import Deadline, RandomIds, SystemClock, acquired_in_time
-from sparktxn.process.dropped import ForkGuard, Held, hold
-from sparktxn.values import arguments
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
@@ -99,7 +99,7 @@ def _shared(key: _Key) -> Log | None:
 
 
 def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) -> Log:
-    from sparktxn.log.log import Log  # processes that read and write single objects go without it
+    from sparktxn._engine.log.log import Log  # processes that read and write single objects go without it
 
     objects, settings = _open_objects(uri, options)
     held = hold()

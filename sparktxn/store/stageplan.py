@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import RandomIds, SystemClock
-from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StageTopic
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._foundation.values import arguments
+from sparktxn._rows.stage.stager import STAGING_THREADS, SegmentStager, StageTopic
 from sparktxn.store.registry import objects_of
-from sparktxn.values import arguments
 
 
 class StagePlan(Struct, frozen=True):

@@ -21,28 +21,31 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparktxn.config.store import StoreOptions
-from sparktxn.config.topic import check_topic_settings
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
-from sparktxn.format.commands import CreateTopic, OffsetCommit
-from sparktxn.format.schema import check_schema
-from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
-from sparktxn.log.log import Log
-from sparktxn.log.views.known import unknown_topic
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.metrics.process import PROCESS, Call
-from sparktxn.process.clock import Clock, acquired_in_time, in_time
-from sparktxn.process.dropped import ForkGuard, NoCopies, give_back_later
-from sparktxn.scan.columns import with_columns
-from sparktxn.scan.commitorder import checked_commits, plan_commits
-from sparktxn.scan.content import Asked, checked_asked, checked_order, plan_view
-from sparktxn.scan.microbatchcut import CommitCut, commit_cut
-from sparktxn.scan.offsets import committing_entry, offset_for_time
-from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
-from sparktxn.scan.storedfiles import CommittedFile, committed_files, have_cut_parts
-from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
-from sparktxn.scan.transactioncolumns import with_metadata
-from sparktxn.stage.batchcommits import (
+from sparktxn._engine.format.commands import CreateTopic, OffsetCommit
+from sparktxn._engine.format.schema import check_schema
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.knownstate import unknown_topic
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.state.topics import check_new_name
+from sparktxn._foundation.config.store import StoreOptions
+from sparktxn._foundation.config.topic import check_topic_settings
+from sparktxn._foundation.process.clock import Clock, acquired_in_time, in_time
+from sparktxn._foundation.process.handles import ForkGuard, NoCopies, give_back_later
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.quantities import html_table
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
+from sparktxn._rows.scan.columns import with_columns
+from sparktxn._rows.scan.commitorder import checked_commits, plan_commits
+from sparktxn._rows.scan.content import Asked, checked_asked, checked_order, plan_view
+from sparktxn._rows.scan.microbatchcut import CommitCut, commit_cut
+from sparktxn._rows.scan.offsets import committing_entry, offset_for_time
+from sparktxn._rows.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
+from sparktxn._rows.scan.storedfiles import CommittedFile, committed_files, have_cut_parts
+from sparktxn._rows.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
+from sparktxn._rows.scan.transactioncolumns import with_metadata
+from sparktxn._rows.stage.batchcommits import (
     BatchCommits,
     CommitResult,
     OnReplayMismatch,
@@ -50,19 +53,16 @@ from sparktxn.stage.batchcommits import (
     TransactionOffsets,
     checked,
 )
-from sparktxn.stage.newcolumns import add_columns
-from sparktxn.stage.rowpartitions import with_partition_key
-from sparktxn.stage.stager import StagedSegment, StageTopic
-from sparktxn.state.topics import check_new_name
+from sparktxn._rows.stage.newcolumns import add_columns
+from sparktxn._rows.stage.rowpartitions import with_partition_key
+from sparktxn._rows.stage.stager import StagedSegment, StageTopic
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
+from sparktxn.metrics.process import PROCESS, Call
 from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
 from sparktxn.store.memberexpiry import expire_overdue
 from sparktxn.store.memberwatch import sightings
 from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.store.stageplan import StagePlan
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.quantities import html_table
-from sparktxn.values.structs import TopicState
 
 __all__ = [
     "SYSTEM_TABLES",

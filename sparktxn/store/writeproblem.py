@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sparktxn._engine.format import names
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._engine.objectstore.writehealth import DiskStore, WatchedStore
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format import names
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.objectstore.writes import DiskStore, WatchedStore
 
 if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+    from sparktxn._engine.log.log import Log
 
 
 def write_problem(log: Log, *, tries: bool) -> str | None:

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.values import arguments
+from sparktxn._rows.scan.columns import known_columns, one_layout, output_schema
+from sparktxn._rows.scan.conditions import Condition, Literal, checked_condition, conditions_of, matching
+from sparktxn._rows.scan.content import checked_order
+from sparktxn._rows.scan.plan import Isolation, Order, ReadTask
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.views.readview import ReadView
-from sparktxn.scan.columns import known_columns, one_layout, output_schema
-from sparktxn.scan.conditions import Condition, Literal, checked_condition, conditions_of, matching
-from sparktxn.scan.content import checked_order
-from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
-from sparktxn.tables.ground import AsOf, imported, moment_of, opened, pandas_frame
-from sparktxn.values import arguments
+from sparktxn.tables.tableaccess import AsOf, imported, moment_of, opened, pandas_frame
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,7 +60,7 @@ def read_arrow(
             null in the others.
         columns: names of columns, in the order that is wanted; None: all but those of the record's transaction. A
             column that a topic has gained after the view is null there.
-        where: tuples of a column, an operator of `sparktxn.scan.conditions` and a value; a record meets all of them.
+        where: tuples of a column, an operator (docs/tables.md) and a value; a record meets all of them.
             Files without such a record are not decoded. Or a pyarrow Expression over the columns.
         as_of: read the store as it was at this entry (an int), or at this time (a datetime with its zone). A str names
             a transaction, as `Store.transaction_entry` takes it. None: now.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from random import Random
 
-from sparktxn.process.clock import callers_own_time
-from sparktxn.values.fieldtypes import Result
+from sparktxn._foundation.process.clock import callers_own_time
+from sparktxn._foundation.values.fieldtypes import Result
 
 __all__ = ["ManualClock", "SeededIds", "StrictBackground"]
 

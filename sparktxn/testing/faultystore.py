@@ -12,11 +12,11 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
+from sparktxn._engine.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
+from sparktxn._engine.objectstore.writehealth import Writes
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.fieldtypes import Result
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
-from sparktxn.objectstore.writes import Writes
-from sparktxn.process.clock import SystemClock
-from sparktxn.values.fieldtypes import Result
 
 __all__ = ["Died", "Fault", "FaultyStore", "Operation", "Script", "at_operation", "healthy"]
 

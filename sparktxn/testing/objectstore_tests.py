@@ -17,11 +17,11 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.objectstore import ObjectStore, PutOutcome, open_store
+from sparktxn._engine.objectstore.contract import OBJECT_SIZE_MAX
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.errors import StoreUnavailable, extra_to_install
-from sparktxn.objectstore import ObjectStore, PutOutcome, open_store
-from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
-from sparktxn.process.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 
 try:

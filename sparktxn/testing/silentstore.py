@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
+from sparktxn._engine.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome, check_time
+from sparktxn._foundation.process.clock import time_left_s
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome, check_time
-from sparktxn.process.clock import time_left_s
 
 __all__ = ["SilentStore"]
 

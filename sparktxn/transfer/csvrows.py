@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from sparktxn._foundation.values.quantities import counted
 from sparktxn.errors import ConfigurationError
 from sparktxn.transfer.exactvalues import WrongLine, shown, text_reader
 from sparktxn.transfer.jsonrows import BASE64, json_reader, parsed
-from sparktxn.values.quantities import counted
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._foundation.process.clock import RandomIds
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.process.clock import RandomIds
 
 PARTITION_FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{{1,5}})")
 """The name of a folder with the files of one partition."""

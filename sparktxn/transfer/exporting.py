@@ -15,21 +15,21 @@ import pyarrow.parquet
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._engine.format.statistics import paths_without_fractions
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.arrowvalues import without_hidden_nulls
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition, TopicPartitionKey
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.scan.columns import PARTITION, known_columns, output_schema, reserved_name
+from sparktxn._rows.scan.conditions import Condition, checked_condition, matching
+from sparktxn._rows.scan.plan import Order, ReadTask
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.statistics import paths_without_fractions
-from sparktxn.log.views.readview import ReadView
-from sparktxn.scan.columns import PARTITION, known_columns, output_schema, reserved_name
-from sparktxn.scan.conditions import Condition, checked_condition, matching
-from sparktxn.scan.plan import Order, ReadTask
 from sparktxn.store import Store, read_task
 from sparktxn.transfer.csvrows import csv_names, is_text_in_csv
 from sparktxn.transfer.exportfolder import ExportFolder
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
-from sparktxn.values import arguments
-from sparktxn.values.arrowvalues import without_hidden_nulls
-from sparktxn.values.fieldtypes import TopicIdPartition, TopicPartitionKey
-from sparktxn.values.structs import TopicState
 
 # Writing a topic's records to one file, so that an import has each value as it was, or refusing them.
 

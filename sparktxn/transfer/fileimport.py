@@ -16,23 +16,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from msgspec import Struct
 
+from sparktxn._engine.format.schema import stored_schema
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.scan.columns import leaves
+from sparktxn._rows.stage.columnconversion import conformed
+from sparktxn._rows.stage.rowpartitions import given_partitions
+from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import CommandRefused, ConfigurationError, ProducerFenced, did_you_mean
-from sparktxn.format.schema import stored_schema
-from sparktxn.scan.columns import leaves
-from sparktxn.stage.columnconversion import conformed
-from sparktxn.stage.rowpartitions import given_partitions
-from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.store import CommitResult, SinkCommit, Store
 from sparktxn.transfer.csvrows import CsvRows, WrongText, csv_names, csv_rows, typed_column
 from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.exportfolder import PARTITION_FOLDER, exported_files
 from sparktxn.transfer.jsonrows import BASE64, JsonRows, some_lines
 from sparktxn.transfer.topicimport import sink_of
-from sparktxn.values import arguments
-from sparktxn.values.structs import TopicState
 
 if TYPE_CHECKING:
-    from sparktxn.stage.stagedsegment import StagedSegment
+    from sparktxn._rows.stage.stagedsegment import StagedSegment
 
 
 # Rows of Parquet and Arrow files, some at a time.

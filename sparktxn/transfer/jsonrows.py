@@ -18,8 +18,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn._rows.scan.columns import leaves
 from sparktxn.errors import ConfigurationError, did_you_mean
-from sparktxn.scan.columns import leaves
 from sparktxn.transfer.exactvalues import YEARS_US, WrongLine, bytes_of, shown, text_reader, whole_of
 
 # Values of JSON to values of a topic's types, exactly; numbers are kept as they are written until their type is

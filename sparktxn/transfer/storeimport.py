@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn._engine.format.schema import stored_schema
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError
-from sparktxn.format.schema import stored_schema
-from sparktxn.log.views.readview import ReadView
-from sparktxn.process.clock import in_time
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store, read_task
 from sparktxn.transfer.topicimport import sink_of
-from sparktxn.values import arguments
-from sparktxn.values.structs import TopicState
 
 # Whether a topic can hold what another one has, with nothing lost; and the command that makes such a topic.
 

@@ -14,16 +14,16 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from msgspec import Struct
 
+from sparktxn._engine.format.segment import RECORD_SCHEMA
+from sparktxn._foundation.process.clock import Clock, Deadline
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import SinkState
+from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
+from sparktxn._kafka.message import TopicPartition
+from sparktxn._rows.stage.stagedsegment import StagedSegment
 from sparktxn.errors import ConfigurationError, ErrorCode, RetentionPassed, StoreUnavailable
-from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.process.clock import Clock, Deadline
-from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.store import SinkCommit, Store
-from sparktxn.values import arguments
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import SinkState
 
 # What a store knows of earlier imports: the sink of an import's transactional id.
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from sparktxn.console.guard import Guard
-from sparktxn.console.routes import application
-from sparktxn.console.shownstore import Source
+from sparktxn._programs.console.guard import Guard
+from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.routes import application
 from sparktxn.store import Store
 
 if TYPE_CHECKING:

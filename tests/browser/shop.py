@@ -13,10 +13,10 @@ from unittest import mock
 import pyarrow as pa
 
 from sparktxn import Consumer, Producer
+from sparktxn._engine.objectstore.memory import MemoryStore
 from sparktxn.admin import AdminClient
 from sparktxn.consumer import member
 from sparktxn.maintenance import publish_tables, sweep
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock
 from tests.lending import close_lent, lend_log, take_log_back

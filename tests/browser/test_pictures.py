@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from sparktxn.console.routes import application
-from sparktxn.console.shownstore import Source
+from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.routes import application
 from tests.browser.pictures import CHANGES, HEIGHT_MAX, PAGES, WIDTH, pictures
 from tests.browser.shop import shop
 from tests.world import World

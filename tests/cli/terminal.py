@@ -9,8 +9,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from sparktxn.cli.app import run
-from sparktxn.cli.streams import Text, ended
+from sparktxn._programs.cli.app import run
+from sparktxn._programs.cli.standardstreams import Text, ended
 
 
 class Done(NamedTuple):

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import sparktxn
-from sparktxn.cli import output
-from sparktxn.cli.failures import WrongUsage, printable, quantity, time_ms
-from sparktxn.cli.session import Session
-from sparktxn.cli.verbs import topics
-from sparktxn.config.values import MILLISECONDS
+from sparktxn._engine.objectstore.local import LocalStore
+from sparktxn._foundation.config.values import MILLISECONDS
+from sparktxn._programs.cli import output
+from sparktxn._programs.cli.failures import WrongUsage, printable, quantity, time_ms
+from sparktxn._programs.cli.session import Session
+from sparktxn._programs.cli.verbs import topics
 from sparktxn.errors import ConfigurationError, extra_to_install
-from sparktxn.objectstore.local import LocalStore
 from tests.cli.terminal import ok, txnlog
 
 SECRET = "hunter2-very-secret"
@@ -280,7 +280,9 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_its_packages_the_command_says_what_to_install(missing: str) -> None:
-    program = f"import sys; sys.modules['{missing}'] = None\nfrom sparktxn.cli.launch import main; sys.exit(main())"
+    program = (
+        f"import sys; sys.modules['{missing}'] = None\nfrom sparktxn._programs.cli.launch import main; sys.exit(main())"
+    )
     done = python(program)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"txnlog: the command needs Typer and Rich: {extra_to_install('cli')}\n"
@@ -321,13 +323,13 @@ HEAVY = {
 def test_a_verb_imports_only_what_it_needs(words: list[str], packages: list[str]) -> None:
     ok("topics", "create", "t")
     program = (
-        f"import sys; sys.argv[1:] = {words}\nfrom sparktxn.cli.launch import main\nassert main() == 0\n"
+        f"import sys; sys.argv[1:] = {words}\nfrom sparktxn._programs.cli.launch import main\nassert main() == 0\n"
         "print('imported', *sys.modules)"
     )
     imported = set(python(program).stdout.splitlines()[-1].split())
     assert imported & HEAVY == {*packages}
-    verbs = {name for name in imported if name.startswith("sparktxn.cli.verbs.")}
-    assert verbs == ({"sparktxn.cli.verbs.topics"} if words[0] == "topics" else set())
+    verbs = {name for name in imported if name.startswith("sparktxn._programs.cli.verbs.")}
+    assert verbs == ({"sparktxn._programs.cli.verbs.topics"} if words[0] == "topics" else set())
 
 
 def test_the_version_is_that_of_the_package() -> None:

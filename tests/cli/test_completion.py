@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparktxn import Consumer, Producer, TopicPartition
-from sparktxn.cli.app import run
-from sparktxn.cli.session import Session
+from sparktxn._programs.cli.app import run
+from sparktxn._programs.cli.session import Session
 from tests.cli.terminal import ok
 
 HOSTILE = ["a; touch pwned", "$(touch pwned)", "two words", "new\nline", "`id`", "it's"]

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import uvicorn
 
+from sparktxn._foundation.process import webserver
 from sparktxn.errors import extra_to_install
-from sparktxn.process import webserver
 from sparktxn.store import Store
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
@@ -179,7 +179,14 @@ def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
-        if name.startswith(("sparktxn.console", "sparktxn.exporter", "sparktxn.process.webserver", f"{missing}.")):
+        if name.startswith(
+            (
+                "sparktxn._programs.console",
+                "sparktxn._programs.exporter",
+                "sparktxn._foundation.process.webserver",
+                f"{missing}.",
+            )
+        ):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("console", "--port", "0", "--no-browser")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from sparktxn import OFFSET_INVALID, Consumer, Producer, TopicPartition
+from sparktxn._programs.cli.failures import WrongUsage
+from sparktxn._programs.cli.printedrecords import Record, format_printer, parse_start, read_topics, unescaped
+from sparktxn._programs.cli.verbs import consume as consuming
 from sparktxn.admin import AdminClient
-from sparktxn.cli.failures import WrongUsage
-from sparktxn.cli.records import Record, format_printer, parse_start, read_topics, unescaped
-from sparktxn.cli.verbs import consume as consuming
 from sparktxn.store import Store
 from tests.cli.shop import open_transaction
 from tests.cli.terminal import ok, txnlog, unread

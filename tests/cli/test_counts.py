@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.values.quantities import counted
+from sparktxn._foundation.values.quantities import counted
 
 ROOT = Path(__file__).parents[2] / "sparktxn"
 PRINTED = [path for folder in ("cli", "console", "exporter") for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, Producer
+from sparktxn._engine.objectstore import ObjectInfo, PutOutcome
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._programs.cli.doctorstore import COMMITS, WAITING, examine
+from sparktxn._programs.cli.verbs import doctor
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.cli.doctorstore import COMMITS, WAITING, examine
-from sparktxn.cli.verbs import doctor
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore import ObjectInfo, PutOutcome
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.testing.faultproxy import FaultProxy
 from tests.cli.terminal import ok, txnlog
 from tests.servers import S3Server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.cli.doctorstore import examine_executors, examine_spark
+from sparktxn._programs.cli.doctorstore import examine_executors, examine_spark
 from sparktxn.errors import extra_to_install
 from tests.cli.terminal import ok, txnlog
 
@@ -106,7 +106,7 @@ def test_without_the_variable_workers_use_the_first_python(machine: dict[str, st
 
 def test_without_spark_nothing_is_checked_but_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     ok("topics", "create", "orders")
-    monkeypatch.setattr("sparktxn.cli.verbs.doctor.examine_spark", lambda: iter(()))
+    monkeypatch.setattr("sparktxn._programs.cli.verbs.doctor.examine_spark", lambda: iter(()))
     assert "java" not in {row["check"] for row in ok("doctor", "--json").json}
     done = txnlog("doctor", "--spark", "local[1]", "--json")
     assert done.code == 1

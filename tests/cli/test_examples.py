@@ -17,12 +17,12 @@ import pytest
 import uvicorn
 from typer.core import TyperGroup
 
-from sparktxn.cli import verbs
-from sparktxn.cli.app import MODULES, VERBS, load
-from sparktxn.cli.verb import EXAMPLES
-from sparktxn.exporter import scraping as exporter_server
-from sparktxn.gateway import gatewayserver as gateway_server
-from sparktxn.process import listening, webserver
+from sparktxn._foundation.process import listening, webserver
+from sparktxn._programs.cli import verbs
+from sparktxn._programs.cli.app import MODULES, VERBS, load
+from sparktxn._programs.cli.verb import EXAMPLES
+from sparktxn._programs.exporter import scraping as exporter_server
+from sparktxn._programs.gateway import gatewayserver as gateway_server
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog, unread
 from tests.each import each

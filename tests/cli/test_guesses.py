@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import sparktxn
-from sparktxn.cli.app import VERBS, load
-from sparktxn.cli.verb import OF_COMMAND, OF_GROUP
+from sparktxn._programs.cli.app import VERBS, load
+from sparktxn._programs.cli.verb import OF_COMMAND, OF_GROUP
 from tests.cli.terminal import ok, txnlog
 
 

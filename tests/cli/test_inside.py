@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import Producer
-from sparktxn.format import names
+from sparktxn._engine.format import names
 from sparktxn.store import Store
 from tests.cli.shop import half_messages, open_transaction, store
 from tests.cli.terminal import ok, txnlog

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparktxn import KafkaError, KafkaException, Producer
-from sparktxn.cli.verbs import produce as producing
+from sparktxn._programs.cli.verbs import produce as producing
 from tests.cli.terminal import ok, txnlog
 
 

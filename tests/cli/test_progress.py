@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sparktxn import Store
-from sparktxn.cli.failures import progress_text
-from sparktxn.cli.output import Meter, Output
+from sparktxn._programs.cli.failures import progress_text
+from sparktxn._programs.cli.output import Meter, Output
 from sparktxn.maintenance import copy_store, rewrite
 from sparktxn.testing.clocks import ManualClock
 from tests.cli.terminal import ok

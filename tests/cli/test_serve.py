@@ -79,7 +79,7 @@ def test_a_store_that_does_not_exist_is_an_error_before_it_listens(folder: Path)
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    modules = ("sparktxn.tables.catalog", "sparktxn.process.webserver", f"{missing}.")
+    modules = ("sparktxn._programs.catalog", "sparktxn._foundation.process.webserver", f"{missing}.")
     for name in list(sys.modules):
         # What is loaded of a package is found without the package.
         if name.startswith(modules):

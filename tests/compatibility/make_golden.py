@@ -22,15 +22,15 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sparktxn import Consumer, TopicPartition
+from sparktxn._engine.format import checkpoint
+from sparktxn._engine.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, LeaveGroup
+from sparktxn._foundation.values.structs import TableState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from sparktxn.format import checkpoint
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, LeaveGroup
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import publish_tables, vacuum
 from sparktxn.store import Store
-from sparktxn.values.structs import TableState
 from tests.compatibility.consume_all import consume_all
 from tests.compatibility.workload import COMPACTED, TYPED, Workload
 from tests.deltareader import DeltaVersions

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,11 @@ from sparktxn import Consumer, PreparedTransaction, Producer, Store, TopicPartit
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import publish_tables, rewrite, verify
 
 VERSION, FOLDER, STEP, STORE, NUMBER = sys.argv[1:]
+SETTINGS = "sparktxn._kafka.settings" if find_spec("sparktxn._kafka") else "sparktxn.kafka.settings"
+HalfMessageSettings: Any = import_module(f"{SETTINGS}.halfmessage").HalfMessageSettings
 CALM = {"store.fsync": False, "checkpoint.fold.bytes.per.minute": 0, "checkpoint.entries": 8}
 CLIENT = {"bootstrap.servers": STORE, **CALM}
 TABLE = {"table.formats": "delta,iceberg"}

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import PreparedTransaction, Producer, Store, read_arrow
+from sparktxn._engine.format.commands import Command
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from sparktxn.format.commands import Command
 from sparktxn.maintenance import publish_tables, verify
 from sparktxn.store import merged_files
 from tests.compatibility.independent_reader import StoreReader

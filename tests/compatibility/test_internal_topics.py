@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, TopicPartition
-from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit
 from sparktxn.store import Store
 from tests.compatibility.consume_all import consume_all
 from tests.compatibility.independent_history import History

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import Consumer, Producer, Store, TopicPartition
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import PartRef, digest, state_digest
+from sparktxn._engine.format.entry import decode_intent, seal_document
+from sparktxn._engine.format.manifest import decode_manifest, encode_manifest
+from sparktxn._foundation.values.structs import SegmentRef
 from sparktxn.errors import DamagedObject, FormatVersionError, KafkaError, KafkaException
-from sparktxn.format import names
-from sparktxn.format.checkpoint import PartRef, digest, state_digest
-from sparktxn.format.entry import decode_intent, seal_document
-from sparktxn.format.manifest import decode_manifest, encode_manifest
 from sparktxn.maintenance import vacuum
-from sparktxn.values.structs import SegmentRef
 
 OPTIONS = {"store.fsync": False}
 Json = dict[str, Any]

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from sparktxn import Store
-from sparktxn.format.checkpoint import PACKED_PARTS_MIN
-from sparktxn.format.commands import CreateTopic, RequireFeatures
+from sparktxn._engine.format.checkpoint import PACKED_PARTS_MIN
+from sparktxn._engine.format.commands import CreateTopic, RequireFeatures
 from tests.forkserver import ForkServer
 
 LIBRARIES = ("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "msgspec", "pydantic")

@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparktxn import Consumer, ConsumerGroupMetadata, PreparedTransaction, Producer, TopicPartition
-from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-from sparktxn.errors import ErrorCode, ProducerFenced
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     CancelIntent,
     CheckHalf,
     DeleteHalf,
@@ -34,13 +32,15 @@ from sparktxn.format.commands import (
     UpdateMember,
     Vacuum,
 )
+from sparktxn._engine.log.write.transactiontimeouts import Overdue, timeout_abort
+from sparktxn._foundation.values.structs import HalfSegment, ProducerState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from sparktxn.errors import ErrorCode, ProducerFenced
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.write.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import compact, rewrite, sweep
 from sparktxn.store import SinkCommit, Store
-from sparktxn.values.structs import HalfSegment, ProducerState
 
 TYPED = pa.schema(
     [

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlencode
 
-from sparktxn.console.guard import Guard
-from sparktxn.console.routes import application
-from sparktxn.console.shownstore import Source
-from sparktxn.process.listening import AnsweredHosts
+from sparktxn._foundation.process.listening import AnsweredHosts
+from sparktxn._programs.console.guard import Guard
+from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.routes import application
 from sparktxn.store import Store
 
 HOST = "127.0.0.1:8477"

@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 
 from sparktxn import Producer, TopicPartition
-from sparktxn.format import names
+from sparktxn._engine.format import names
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.maintenance import publish_tables
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
 from tests.lending import lend_log, take_log_back

@@ -12,13 +12,13 @@ from urllib.parse import quote
 import pytest
 
 from sparktxn import TopicPartition
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._programs.console.changes import jobs
+from sparktxn._programs.console.changes.previews import Preview, PreviewOutcome, Previews
+from sparktxn._programs.console.requestparameters import NotFound
+from sparktxn._programs.console.routes import application
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions
-from sparktxn.console.changes import jobs
-from sparktxn.console.changes.previews import Preview, PreviewOutcome, Previews
-from sparktxn.console.requestparameters import NotFound
-from sparktxn.console.routes import application
 from sparktxn.maintenance import SweepReport
-from sparktxn.process.clock import RandomIds
 from tests.console.asking import HOST, HTML, JSON, SAME_ORIGIN, Answer, Console
 from tests.console.stores import HOSTILE
 from tests.console.test_pages import Outline, check

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sparktxn import TopicPartition
-from sparktxn.config.topic import TOPIC_SETTINGS
-from sparktxn.format.commands import JoinGroup
+from sparktxn._engine.format.commands import JoinGroup
+from sparktxn._foundation.config.topic import TOPIC_SETTINGS
 from sparktxn.maintenance import maintain, rewrite
 from sparktxn.store.memberexpiry import members_name, submit_join
 from tests.console.asking import Console

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.format import names
+from sparktxn._engine.format import names
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
 from tests.console.asking import Console

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.console.serving import check_access
+from sparktxn._foundation.process.listening import is_loopback
+from sparktxn._programs.console.serving import check_access
 from sparktxn.errors import ConfigurationError
-from sparktxn.process.listening import is_loopback
 from tests.console.asking import HOST, Console
 from tests.world import World
 

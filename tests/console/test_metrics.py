@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sparktxn.exporter.storemetrics import StoreMetrics
+from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.metrics.families import STORE_FAMILIES
 from tests.console.asking import Console
 from tests.world import World

@@ -17,16 +17,16 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from sparktxn.console.filesizes import FILE_SIZES
-from sparktxn.console.guard import TOKEN_CHARACTERS_MIN
-from sparktxn.console.history.entryfacts import ENTRIES_KEPT
-from sparktxn.console.history.past import BUCKETS_MAX
-from sparktxn.console.recordreads import SCANNED_MAX
-from sparktxn.console.routes import application
-from sparktxn.console.shownstore import Source
-from sparktxn.format.segment import stored_schema
+from sparktxn._engine.format.segment import stored_schema
+from sparktxn._programs.console.filesizes import FILE_SIZES
+from sparktxn._programs.console.guard import TOKEN_CHARACTERS_MIN
+from sparktxn._programs.console.history.entryfacts import ENTRIES_KEPT
+from sparktxn._programs.console.history.storefigures import BUCKETS_MAX
+from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.recordreads import SCANNED_MAX
+from sparktxn._programs.console.routes import application
+from sparktxn._rows.scan.plan import object_of, segments_between
 from sparktxn.maintenance import rewrite, sweep, vacuum
-from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.store import Store
 from tests.console.asking import Console
 from tests.everytype import EVERY_TYPE, FULL_ROW

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sparktxn import ConsumerGroupTopicPartitions, Producer, TopicPartition, read_arrow
-from sparktxn.console.history.entryfacts import Chronicle, EntryFacts, Moved
-from sparktxn.console.history.past import BUCKETS_MAX, SPANS, KnownPast, Past, Tally
-from sparktxn.console.plots import Buckets, lag_plot, rates
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._programs.console.history.entryfacts import Chronicle, EntryFacts, Moved
+from sparktxn._programs.console.history.storefigures import BUCKETS_MAX, SPANS, KnownPast, Past, Tally
+from sparktxn._programs.console.plots import Buckets, lag_plot, rates
 from sparktxn.maintenance import rewrite, vacuum
 from sparktxn.store import Store, read_table_task
 from sparktxn.testing.clocks import ManualClock
-from sparktxn.values.fieldtypes import TopicIdPartition
 from tests.console.asking import Console
 from tests.world import ClockedWorld
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.console.sentences import sentence, sentences
-from sparktxn.format.commands import Append, Appends, Command
+from sparktxn._engine.format.commands import Append, Appends, Command
+from sparktxn._programs.console.commandsentences import sentence, sentences
 from tests.property.test_accepted_values import commands_
 
 KINDS = [kind for kind in get_args(Command) if kind is not Appends]

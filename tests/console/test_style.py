@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-CSS = resources.files("sparktxn.console").joinpath("static", "console.css").read_text()
+CSS = resources.files("sparktxn._programs.console").joinpath("static", "console.css").read_text()
 LIGHT, DARK = (
     dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", part))
     for part in CSS.split("@media (prefers-color-scheme: dark)")

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparktxn import IllegalStateException, KafkaException, Producer
+from sparktxn._programs.console.history.entryfacts import Chronicle, EntryFacts
+from sparktxn._programs.console.history.timeline import lanes_of
+from sparktxn._programs.console.pages.transactions import open_rows
+from sparktxn._programs.console.pagesource import Source
 from sparktxn.admin import AdminClient
-from sparktxn.console.history.entryfacts import Chronicle, EntryFacts
-from sparktxn.console.history.timeline import lanes_of
-from sparktxn.console.pages.transactions import open_rows
-from sparktxn.console.shownstore import Source
 from sparktxn.store import read_task
 from tests.console.asking import Console
 from tests.world import World

@@ -17,9 +17,9 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from sparktxn import Consumer, Store, TopicPartition
+from sparktxn._foundation.values.structs import TransactionState, TransactionStatus
 from sparktxn.store import read_task
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault
-from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.crash.chaos_workload import (
     FENCED,
     GROUP,

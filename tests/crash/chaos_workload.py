@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, ViewExpired
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.log.log import Log
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.config.maintenance import RewriteSettings
 from sparktxn.maintenance import Sweeper, vacuum
 from sparktxn.maintenance.publishing import background
 from sparktxn.maintenance.publishing.background import Folder

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 
-from sparktxn.format.manifest import decode_manifest
+from sparktxn._engine.format.manifest import decode_manifest
 from tests.seeds import seed_of
 
 
@@ -22,5 +22,5 @@ def seed(request: pytest.FixtureRequest) -> int:
 def manifests_decoded_once() -> Iterator[None]:
     """Decode equal bytes of a manifest once: that is half the time of some modules, and has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparktxn.log.keep.runs.decode_manifest", lru_cache(1024)(decode_manifest))
+        patch.setattr("sparktxn._engine.log.keep.sealedruns.decode_manifest", lru_cache(1024)(decode_manifest))
         yield

@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import Any
 
-from sparktxn.objectstore.local import LocalStore
+from sparktxn._engine.objectstore.local import LocalStore
 
 
 def arm(verb: str, prefix: str, count: int, when: str) -> None:

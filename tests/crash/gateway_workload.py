@@ -23,15 +23,15 @@ from aiokafka.errors import KafkaError
 
 from sparktxn import Consumer
 from sparktxn import TopicPartition as NativePartition
-from sparktxn.gateway.gatewayserver import serve
-from sparktxn.gateway.gatewaysettings import GatewaySettings
+from sparktxn._programs.gateway.gatewayserver import serve
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
 from sparktxn.store import Store
 from tests.servers import HOST, free_ports
 
 INPUT, OUTPUT, GROUP = "input", "output", "copiers"
 PARTITIONS = 2
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["sparktxn.gateway.gatewayserver", "tests.crash.gateway_workload"])
+FORKED.set_forkserver_preload(["sparktxn._programs.gateway.gatewayserver", "tests.crash.gateway_workload"])
 CLIENT_ERRORS = (KafkaError, OSError, asyncio.TimeoutError, AssertionError, ValueError, KeyError)
 CALL_S = 20.0
 START_S = 120.0

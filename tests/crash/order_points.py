@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples import order_and_payment as example
-from sparktxn.objectstore.local import LocalStore
+from sparktxn._engine.objectstore.local import LocalStore
 from sparktxn.store import Store, read_task
 
 __all__ = ["PROGRAMS", "orders", "payments"]

@@ -13,13 +13,13 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._kafka.message import Message, TopicPartition
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.kafka.message import Message, TopicPartition
-from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, sweep
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import PreparedTransaction, Producer
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import AlterTopic, Append
+from sparktxn._engine.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import AlterTopic, Append
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.maintenance import CompactReport, compact, verify
 from sparktxn.testing.faultystore import Died, Fault
 from tests.crash.test_rewrite_points import RealWorld, Rows, at, rows

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sparktxn.config.store import StoreOptions
+from sparktxn._engine.format import names
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._foundation.config.store import StoreOptions
 from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreNotFound, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance import CopyReport, verify
 from sparktxn.maintenance.copying.storecopy import Copying, Work
 from sparktxn.store import Store

@@ -13,16 +13,16 @@ from typing import Any, cast
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.format.commands import Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore import open_store
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.local import LocalStore
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import SystemClock, callers_own_time
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
-from sparktxn.log.follow.tail import Tail
-from sparktxn.log.log import Log
-from sparktxn.objectstore import open_store
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.local import LocalStore
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock, callers_own_time
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands

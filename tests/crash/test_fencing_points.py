@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format.commands import CreateTopic, EndTxn, InitProducerId
+from sparktxn._foundation.process.clock import callers_own_time
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.format.commands import CreateTopic, EndTxn, InitProducerId
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.maintenance import sweep
-from sparktxn.process.clock import callers_own_time
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation

@@ -9,8 +9,8 @@ import contextlib
 
 import pytest
 
+from sparktxn._engine.format.commands import AlterTopic, CreateTopic, DeleteTopic
 from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteTopic
 from sparktxn.maintenance import rewrite, verify
 from sparktxn.maintenance.publishing.publish import PublishReport, publish_tables
 from sparktxn.testing.faultystore import Died, Fault

@@ -9,8 +9,8 @@ import contextlib
 
 import pytest
 
+from sparktxn._engine.format import names
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
 from sparktxn.maintenance import repair, verify
 from sparktxn.testing.faultystore import Died, Fault
 from tests.crash.test_rewrite_points import RealWorld, at

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, Command
+from sparktxn._engine.format.segment import RECORD_SCHEMA, checksum, encode_inline, encode_segment
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._rows.scan.plan import plan_ranges
+from sparktxn._rows.scan.reader import read
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import Append, Command
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_inline, encode_segment
-from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance import RewriteReport, rewrite, verify
-from sparktxn.scan.plan import plan_ranges
-from sparktxn.scan.reader import read
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import Process, World, carrying

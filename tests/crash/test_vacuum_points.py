@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import DeleteRecords
+from sparktxn._engine.log.follow.confirm import read_horizon
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import DeleteRecords
-from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, Process, World
 from tests.seeds import share

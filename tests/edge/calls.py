@@ -31,6 +31,9 @@ from sparktxn import (
     Store,
     TopicPartition,
 )
+from sparktxn._foundation.values.arguments import Checked
+from sparktxn._kafka import unsupported
+from sparktxn._programs.exporter import storemetrics
 from sparktxn.admin import (
     AbortTransactionSpec,
     AlterConfigOpType,
@@ -45,9 +48,7 @@ from sparktxn.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from sparktxn.exporter import storemetrics
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.kafka import unsupported
 from sparktxn.maintenance import (
     CompactTask,
     CopyTask,
@@ -75,7 +76,6 @@ from sparktxn.maintenance import (
 from sparktxn.metrics.process import PROCESS
 from sparktxn.store import TableSelection
 from sparktxn.transfer import export_topic, import_files, import_from_store, import_topic
-from sparktxn.values.arguments import Checked
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "REJECTS", "Call", "name_of", "public_calls"]

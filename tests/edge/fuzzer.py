@@ -18,12 +18,12 @@ import msgspec
 import pyarrow as pa
 
 from sparktxn import ConfigurationError, DamagedObject, KafkaException, StagedSegment, TopicPartition
+from sparktxn._foundation.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn._foundation.config.store import STORE_SETTINGS
+from sparktxn._foundation.config.topic import TOPIC_SETTINGS
+from sparktxn._kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn._kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-from sparktxn.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn.config.store import STORE_SETTINGS
-from sparktxn.config.topic import TOPIC_SETTINGS
-from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from tests.edge.calls import CALLS, MODULES, PREFIXES, REJECTS, checked_classes, hostile_messages, name_of
 from tests.edge.values import HOSTILE, OPTION_TEXTS, PARTITIONS
 from tests.edge.world import World

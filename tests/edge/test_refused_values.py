@@ -20,12 +20,12 @@ from sparktxn import (
     Store,
     TopicPartition,
 )
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore import open_store
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewTopic
-from sparktxn.config.store import StoreSettings
-from sparktxn.log.log import Log
-from sparktxn.objectstore import open_store
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import RandomIds, SystemClock
 
 NO_WHOLE_NUMBERS = (5.0, 5.5, float("inf"), float("nan"), True, Decimal(5), "5", b"5", 2**63, -(2**63) - 1, 10**5000)
 

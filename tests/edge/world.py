@@ -10,12 +10,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparktxn import Consumer, Producer, ProducerFenced, Store, TopicPartition
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore import open_store
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.config.store import StoreSettings
-from sparktxn.log.log import Log
-from sparktxn.objectstore import open_store
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import RandomIds, SystemClock
 from tests.compatibility.independent_reader import StoreReader
 
 __all__ = ["OPTIONS", "World"]

@@ -21,10 +21,9 @@ import pyarrow as pa
 
 from pyspark_txnlog.options.offsets import parse_offsets
 from pyspark_txnlog.options.options import READ, ReadOptions
-from sparktxn.errors import ConfigurationError, StoreError
-from sparktxn.format import checkpoint, names
-from sparktxn.format.appends import decode_appends, encode_appends
-from sparktxn.format.checkpoint import (
+from sparktxn._engine.format import checkpoint, names
+from sparktxn._engine.format.appends import decode_appends, encode_appends
+from sparktxn._engine.format.checkpoint import (
     PartRef,
     checked_head,
     decode_head,
@@ -36,20 +35,21 @@ from sparktxn.format.checkpoint import (
     encode_head,
     encode_marker,
 )
-from sparktxn.format.commands import Append
-from sparktxn.format.copies import CopyDocument, decode_copy, encode_copy
-from sparktxn.format.entry import decode_entry, decode_intent, decode_store, encode_intent, seal_document
-from sparktxn.format.manifest import decode_manifest
-from sparktxn.format.schema import parse_type
-from sparktxn.format.segment import checksum, decode_segment, encode_inline, encode_segment, stored_schema
-from sparktxn.format.snapshot import decode_snapshot
-from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
-from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.tail import Tail
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.objectstore.uri import parse_uri
-from sparktxn.process.clock import SystemClock
+from sparktxn._engine.format.commands import Append
+from sparktxn._engine.format.copies import CopyDocument, decode_copy, encode_copy
+from sparktxn._engine.format.entry import decode_entry, decode_intent, decode_store, encode_intent, seal_document
+from sparktxn._engine.format.manifest import decode_manifest
+from sparktxn._engine.format.schema import parse_type
+from sparktxn._engine.format.segment import checksum, decode_segment, encode_inline, encode_segment, stored_schema
+from sparktxn._engine.format.snapshot import decode_snapshot
+from sparktxn._engine.format.txnindex import decode_transaction_index
+from sparktxn._engine.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
+from sparktxn._engine.log.follow.checkpointheads import newest_head
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._engine.objectstore.uri import parse_uri
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn.errors import ConfigurationError, StoreError
 from tests.compatibility.workload import written
 
 __all__ = ["DECODERS", "Decoder", "sealed"]

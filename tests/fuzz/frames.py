@@ -33,11 +33,11 @@ from aiokafka.record._crecords import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
+from sparktxn._programs.gateway.connection import SERVED, highest_version
+from sparktxn._programs.gateway.wire import wiremessages
+from sparktxn._programs.gateway.wire.recordbatches import decode_batch
+from sparktxn._programs.gateway.wire.wiremessages import MalformedRequest, decode_request
 from sparktxn.errors import KafkaException
-from sparktxn.gateway.connection import SERVED, highest_version
-from sparktxn.gateway.wire import wiremessages
-from sparktxn.gateway.wire.recordbatches import decode_batch
-from sparktxn.gateway.wire.wiremessages import MalformedRequest, decode_request
 from sparktxn.store import Store
 
 __all__ = ["TOPICS", "Hostile", "Served", "hostile_batch", "meet_batch", "meet_frame", "send", "valid_frame"]

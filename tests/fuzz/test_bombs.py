@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparktxn._engine.format import decodeguard, segment
+from sparktxn._engine.format.manifest import MANIFEST_SCHEMA, decode_manifest
+from sparktxn._engine.format.segment import RECORD_SCHEMA, decode_segment, encode_segment
 from sparktxn.errors import DamagedObject
-from sparktxn.format import decodeguard, segment
-from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest
-from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, encode_segment
 
 ROWS = 1_000
 LIMIT = 1_000_000

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
+from sparktxn._programs.gateway.connection import SERVED, highest_version
+from sparktxn._programs.gateway.wire import wiremessages
+from sparktxn._programs.gateway.wire.recordbatches import BATCH_BYTES_MAX, decode_batch
+from sparktxn._programs.gateway.wire.wiremessages import ELEMENTS_MAX, MalformedRequest, checked_end, decode_request
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.gateway.connection import SERVED, highest_version
-from sparktxn.gateway.wire import wiremessages
-from sparktxn.gateway.wire.recordbatches import BATCH_BYTES_MAX, decode_batch
-from sparktxn.gateway.wire.wiremessages import ELEMENTS_MAX, MalformedRequest, checked_end, decode_request
 from sparktxn.store import Store
 from tests.fuzz.frames import TOPICS, Hostile, bomb, meet_batch, meet_frame, send, valid_frame
 from tests.gateway.gateways import gateway

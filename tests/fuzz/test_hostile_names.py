@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
+from sparktxn._engine.format.checkpoint import CheckpointHead, CheckpointHint
+from sparktxn._engine.format.commands import Command
+from sparktxn._engine.format.entry import Intent, LogEntry, StoreDocument
+from sparktxn._engine.objectstore.contract import checked_object_name, checked_prefix
+from sparktxn._engine.objectstore.uri import parse_uri
+from sparktxn._foundation.values.structs import StateRecord
 from sparktxn.admin import AdminClient, NewTopic
 from sparktxn.errors import ConfigurationError, DamagedObject
-from sparktxn.format.checkpoint import CheckpointHead, CheckpointHint
-from sparktxn.format.commands import Command
-from sparktxn.format.entry import Intent, LogEntry, StoreDocument
-from sparktxn.objectstore.contract import checked_object_name, checked_prefix
-from sparktxn.objectstore.uri import parse_uri
 from sparktxn.store import read_task
 from sparktxn.store.registry import objects_of
-from sparktxn.values.structs import StateRecord
 from tests.fuzz.decoders import sealed
 
 SECRET = b"the canary's secret"

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pytest
 
+from sparktxn._engine.format.segment import RECORD_SCHEMA, decode_segment, decode_stream, encode_inline
 from sparktxn.errors import DamagedObject
-from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, decode_stream, encode_inline
 
 ZEROS = 256 << 20
 MEMORY_BYTES_MAX = 10 << 20
@@ -121,7 +121,7 @@ import resource, sys
 data = sys.stdin.buffer.read()
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 from tests.fuzz.test_inline_bombs import encode_inline, records, refused
-from sparktxn.format.segment import RECORD_SCHEMA, decode_segment
+from sparktxn._engine.format.segment import RECORD_SCHEMA, decode_segment
 # What the first call loads is not memory of the records.
 decode_segment(encode_inline(records(2_000), compression="zstd"), "warm", schema=RECORD_SCHEMA)
 def peak():

@@ -13,12 +13,12 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
-from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.gatewayserver import serve_clients
-from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.gateway.security.access import AccessOptions, access_of
-from sparktxn.gateway.wire import wiremessages
-from sparktxn.process.listening import Endpoint, listening
+from sparktxn._foundation.process.listening import Endpoint, listening
+from sparktxn._programs.gateway.broker import Broker
+from sparktxn._programs.gateway.gatewayserver import serve_clients
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
+from sparktxn._programs.gateway.security.access import AccessOptions, access_of
+from sparktxn._programs.gateway.wire import wiremessages
 from sparktxn.store import Store
 
 HOST = "127.0.0.1"

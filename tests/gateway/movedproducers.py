@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
 from sparktxn.errors import ErrorCode
 from sparktxn.store import Store
-from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
 from tests.gateway.requests import add_partition, batch, end, init_producer, produce, read_all
 

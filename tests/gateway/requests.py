@@ -9,8 +9,8 @@ from typing import Any
 import google_crc32c
 from aiokafka.record._crecords import DefaultRecordBatchBuilder, MemoryRecords
 
-from sparktxn.stage.transaction import NO_IDENTITY
-from sparktxn.values.structs import ProducerIdAndEpoch
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY
 from tests.gateway.gateways import RawClient
 
 

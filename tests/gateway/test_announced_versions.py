@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 from kio.schema.index import api_key_map
 
-from sparktxn.gateway.connection import SERVED
-from sparktxn.gateway.wire.wiremessages import _payload, request_name
+from sparktxn._programs.gateway.connection import SERVED
+from sparktxn._programs.gateway.wire.wiremessages import _payload, request_name
 
 KEYS = {name: key for key, name in api_key_map.items()}
 LOWEST_IN_KAFKA: Mapping[str, int] = {

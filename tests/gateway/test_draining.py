@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.gateway import gatewayserver
-from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.connection import _IN_FLIGHT_MAX, Connection
-from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.process.clock import Deadline
-from sparktxn.process.listening import Endpoint
-from sparktxn.stage.stagedsegment import StageTopic
+from sparktxn._engine.format.schema import RECORD_SCHEMA
+from sparktxn._foundation.process.clock import Deadline
+from sparktxn._foundation.process.listening import Endpoint
+from sparktxn._programs.gateway import gatewayserver
+from sparktxn._programs.gateway.broker import Broker
+from sparktxn._programs.gateway.connection import _IN_FLIGHT_MAX, Connection
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
+from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway
 from tests.gateway.requests import batch, produce_members

@@ -10,8 +10,8 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from sparktxn import Producer
-from sparktxn.gateway.partitionreads import Reads
-from sparktxn.scan.plan import Isolation, end_of
+from sparktxn._programs.gateway.partitionreads import Reads
+from sparktxn._rows.scan.plan import Isolation, end_of
 from sparktxn.store import Store
 from tests.seeds import examples, seed_of
 

@@ -12,8 +12,8 @@ from aiokafka.record.memory_records import MemoryRecords
 from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn import Producer
+from sparktxn._programs.gateway.wire.recordbatches import decode_batch
 from sparktxn.errors import ViewExpired
-from sparktxn.gateway.wire.recordbatches import decode_batch
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 from tests.gateway.requests import add_partition, batch, end, fetch, init_producer, produce, read_all, records_of

@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
+from sparktxn._programs.gateway.clienttransactions import HeldTransaction
+from sparktxn._programs.gateway.connection import SERVED
+from sparktxn._programs.gateway.wire.wiremessages import Request
+from sparktxn._rows.stage.buffers import PartitionBuffer
 from sparktxn.errors import ErrorCode, StoreUnavailable
-from sparktxn.gateway.connection import SERVED
-from sparktxn.gateway.transactions.heldtransactions import HeldTransaction
-from sparktxn.gateway.wire.wiremessages import Request
-from sparktxn.stage.buffers import PartitionBuffer
-from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.fuzz.frames import TOPICS, valid_frame
 from tests.gateway.gateways import Gateway, RawClient, encoded_request, gateway, raw_client
 from tests.gateway.requests import add_partition, batch, end, init_producer, produce_members

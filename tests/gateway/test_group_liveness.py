@@ -12,16 +12,16 @@ from typing import Protocol
 
 import pytest
 
+from sparktxn._engine.format.commands import JoinGroup, LeaveGroup, ReleasePartitions
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._programs.gateway.groups.classicgroups import ClassicGroups
+from sparktxn._programs.gateway.groups.consumergroups import ConsumerGroups, MemberHeartbeat
+from sparktxn._programs.gateway.groups.grouprosters import GroupRosters, Joining, places_of
+from sparktxn._programs.gateway.groups.members import Members
+from sparktxn._programs.gateway.wire.consumerprotocol import MemberSubscription
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions
-from sparktxn.gateway.groups.classicgroups import ClassicGroups
-from sparktxn.gateway.groups.consumergroups import ConsumerGroups, MemberHeartbeat
-from sparktxn.gateway.groups.grouprosters import GroupRosters, Joining, places_of
-from sparktxn.gateway.groups.members import Members
-from sparktxn.gateway.wire.consumerprotocol import MemberSubscription
-from sparktxn.log.log import Log
 from sparktxn.store import Store
-from sparktxn.values.fieldtypes import TopicIdPartition
 from tests.seeds import examples, seed_of
 
 GROUP, TOPIC, PARTITIONS = "g", "t", 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from sparktxn.gateway.placement import Placement
+from sparktxn._programs.gateway.placement import Placement
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, gateway
 

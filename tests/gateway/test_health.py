@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparktxn import Producer
-from sparktxn.gateway.requestfigures import FAMILIES
+from sparktxn._programs.gateway.requestfigures import FAMILIES
 from tests.gateway.processes import gateway, new_store
 from tests.gateway.wire import WAIT_S, Refused, Wire
 

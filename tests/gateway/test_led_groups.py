@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._engine.format.commands import JoinGroup, LeaveGroup
 from sparktxn.consumer import Consumer
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
-from sparktxn.format.commands import JoinGroup, LeaveGroup
 from sparktxn.store import Store
 from sparktxn.store.memberexpiry import members_name, submit_join
 from tests.gateway import groupclients

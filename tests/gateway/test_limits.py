@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparktxn._foundation.process.listening import Endpoint
+from sparktxn._programs.gateway.broker import Broker
+from sparktxn._programs.gateway.connection import Connection
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
+from sparktxn._programs.gateway.security.access import OPEN
 from sparktxn.errors import StoreUnavailable
-from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.connection import Connection
-from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.gateway.security.access import OPEN
-from sparktxn.process.listening import Endpoint
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, raw_client
 from tests.gateway.processes import gateway, new_store

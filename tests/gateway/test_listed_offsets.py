@@ -9,10 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparktxn import Consumer, Producer
+from sparktxn._engine.log.log import Log
+from sparktxn._rows.scan.plan import plan_ranges
 from sparktxn.admin import AdminClient, OffsetSpec, TopicPartition
 from sparktxn.admin import records as adminrecords
-from sparktxn.log.log import Log
-from sparktxn.scan.plan import plan_ranges
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 

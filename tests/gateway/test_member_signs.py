@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.consumer.pulse import pulse_of
-from sparktxn.format.commands import CreateTopic
-from sparktxn.gateway.groups.classicgroups import ClassicGroups
-from sparktxn.gateway.groups.grouprosters import GroupRosters, Joining
-from sparktxn.gateway.groups.members import Members
-from sparktxn.gateway.wire.consumerprotocol import MemberSubscription
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._programs.gateway.groups.classicgroups import ClassicGroups
+from sparktxn._programs.gateway.groups.grouprosters import GroupRosters, Joining
+from sparktxn._programs.gateway.groups.members import Members
+from sparktxn._programs.gateway.wire.consumerprotocol import MemberSubscription
+from sparktxn.consumer.heartbeats import pulse_of
 from tests.world import ClockedWorld
 
 GROUP, SLEEP_S = "g", 0.1

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as WireCode
 
-from sparktxn.gateway.broker import Broker
-from sparktxn.gateway.handlers import producing
-from sparktxn.gateway.requestmemory import RequestMemory
-from sparktxn.gateway.transactions.heldtransactions import TransactionMemory
-from sparktxn.gateway.wire.recordbatches import decode_batch
+from sparktxn._programs.gateway.broker import Broker
+from sparktxn._programs.gateway.clienttransactions import TransactionMemory
+from sparktxn._programs.gateway.handlers import producing
+from sparktxn._programs.gateway.requestmemory import RequestMemory
+from sparktxn._programs.gateway.wire.recordbatches import decode_batch
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, raw_client
 from tests.gateway.requests import add_partition, compressed, init_producer, produce, produce_members, signed
 

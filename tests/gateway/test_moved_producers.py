@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format.commands import ExpireProducers
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import ExpireProducers
 from sparktxn.store import Store
 from tests.gateway.movedproducers import TOPIC, TX, Manner, MovingProducer, Sent, Site, random_history, sites
 from tests.gateway.requests import batch, end, init_producer, produce, produce_members, read_all

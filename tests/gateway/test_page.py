@@ -15,13 +15,13 @@ import pytest
 from kio.index import load_payload_module
 from kio.static.constants import EntityType
 
-from sparktxn.cli.app import load
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._programs.cli.app import load
+from sparktxn._programs.gateway.connection import SERVED
+from sparktxn._programs.gateway.handlers import notserved
+from sparktxn._programs.gateway.requestfigures import FAMILIES
+from sparktxn._programs.gateway.security.users import user_lines
 from sparktxn.errors import extra_to_install
-from sparktxn.gateway.connection import SERVED
-from sparktxn.gateway.handlers import notserved
-from sparktxn.gateway.requestfigures import FAMILIES
-from sparktxn.gateway.security.users import user_lines
-from sparktxn.process.clock import RandomIds
 from tests.cli.terminal import txnlog
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import new_store
@@ -173,7 +173,7 @@ def test_without_its_packages_the_error_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, options: tuple[str, ...], message: str
 ) -> None:
     for name in list(sys.modules):
-        if name.startswith(("sparktxn.gateway.", "sparktxn.cli.verbs.gateway", f"{missing}.")):
+        if name.startswith(("sparktxn._programs.gateway.", "sparktxn._programs.cli.verbs.gateway", f"{missing}.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = txnlog("gateway", "--store", new_store(tmp_path), "--listen", "127.0.0.1:0", *options)

@@ -12,8 +12,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from kio.schema.errors import ErrorCode
 
-from sparktxn.gateway.placement import Placement
-from sparktxn.process.listening import endpoint
+from sparktxn._foundation.process.listening import endpoint
+from sparktxn._programs.gateway.placement import Placement
 from sparktxn.tables import read_arrow
 from tests.gateway.gateways import HOST
 from tests.gateway.processes import gateway, new_store

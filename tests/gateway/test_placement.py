@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.gateway.placement import Placement
-from sparktxn.gateway.security.access import AccessOptions
-from sparktxn.process.listening import Endpoint
+from sparktxn._foundation.process.listening import Endpoint
+from sparktxn._programs.gateway.placement import Placement
+from sparktxn._programs.gateway.security.access import AccessOptions
 from tests.gateway.certificates import Authority
 from tests.gateway.gateways import HOST, gateway, raw_client
 from tests.servers import free_ports

@@ -9,9 +9,9 @@ import pytest
 from aiokafka.record._crecords import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode as WireCode
 
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.store import Store, read_task
-from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway, raw_client
 from tests.gateway.requests import batch, fetch, init_producer, produce, produce_members, read_all, records_of
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as WireCode
 
-from sparktxn.errors import KafkaException
-from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.gateway.wire.recordbatches import (
+from sparktxn._engine.format.schema import RECORD_SCHEMA
+from sparktxn._programs.gateway.wire.recordbatches import (
     BATCH_BYTES_MAX,
     control_batch,
     decode_batch,
     decompressed,
     encode_batches,
 )
-from sparktxn.gateway.wire.recordbatches import compressed as lz4
+from sparktxn._programs.gateway.wire.recordbatches import compressed as lz4
+from sparktxn.errors import KafkaException
 from tests.gateway.requests import batch, compressed
 
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._foundation.process.listening import Endpoint
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
+from sparktxn._programs.gateway.placement import Placement, Referrals
 from sparktxn.errors import ErrorCode
-from sparktxn.gateway.placement import Placement, Referrals
-from sparktxn.process.listening import Endpoint
 from sparktxn.testing.clocks import ManualClock
-from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, gateway, raw_client
 from tests.gateway.requests import add_partition, batch, end, init_producer, produce, produce_members, read_all
 from tests.gateway.test_transactions_v2 import offset_sent

@@ -21,11 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._programs.gateway.security.access import AccessOptions, AuthenticationFailed, access_of, new_exchange
+from sparktxn._programs.gateway.security.authentication import FailedLogins
+from sparktxn._programs.gateway.security.users import Users, Verifier, read_users, user_lines
 from sparktxn.errors import ConfigurationError
-from sparktxn.gateway.security.access import AccessOptions, AuthenticationFailed, access_of, new_exchange
-from sparktxn.gateway.security.authentication import FailedLogins
-from sparktxn.gateway.security.users import Users, Verifier, read_users, user_lines
-from sparktxn.process.clock import RandomIds, SystemClock
 from tests.cli.terminal import ok, txnlog
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import Gateway, gateway, new_store

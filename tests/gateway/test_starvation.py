@@ -20,16 +20,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparktxn.gateway import connection as connections
-from sparktxn.gateway.connection import Served
-from sparktxn.gateway.gatewayserver import _connections_max, serve_client
-from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.gateway.requestfigures import GatewayFigures
-from sparktxn.gateway.requestmemory import Clients, FrameMemory, Lending
-from sparktxn.gateway.security.access import OPEN, AccessOptions
-from sparktxn.gateway.security.users import user_lines
-from sparktxn.gateway.wire.wiremessages import MalformedRequest, Request
-from sparktxn.process.clock import RandomIds
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._programs.gateway import connection as connections
+from sparktxn._programs.gateway.connection import Served
+from sparktxn._programs.gateway.gatewayserver import _connections_max, serve_client
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
+from sparktxn._programs.gateway.requestfigures import GatewayFigures
+from sparktxn._programs.gateway.requestmemory import Clients, FrameMemory, Lending
+from sparktxn._programs.gateway.security.access import OPEN, AccessOptions
+from sparktxn._programs.gateway.security.users import user_lines
+from sparktxn._programs.gateway.wire.wiremessages import MalformedRequest, Request
 from tests.gateway.gateways import RawClient, gateway, raw_client
 from tests.gateway.test_security import PASSWORD, users_file
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.gateway.wire.consumerprotocol import subscription_of
+from sparktxn._programs.gateway.wire.consumerprotocol import subscription_of
 from tests.gateway.groupclients import LedMember, Member, subscription, two_gateways
 from tests.gateway.test_led_groups import INCONSISTENT_GROUP_PROTOCOL
 

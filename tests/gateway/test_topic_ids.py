@@ -6,9 +6,9 @@ import asyncio
 import uuid
 from typing import Any
 
+from sparktxn._programs.gateway.topiclookup import UNKNOWN_TOPIC_ID, TopicLookup
 from sparktxn.admin import AdminClient
 from sparktxn.errors import ErrorCode
-from sparktxn.gateway.topiclookup import UNKNOWN_TOPIC_ID, TopicLookup
 from sparktxn.store import Store
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 from tests.gateway.requests import batch, records_of

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
 from sparktxn.admin import AdminClient
 from sparktxn.errors import ErrorCode
 from sparktxn.store import Store
-from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway, gateway, raw_client
 from tests.gateway.requests import (
     add_partition,

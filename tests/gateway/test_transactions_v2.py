@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.state.transactions import producerfencing
+from sparktxn._foundation.process.clock import acquired_in_time
+from sparktxn._foundation.values.structs import ProducerIdAndEpoch
+from sparktxn._programs.gateway import clienttransactions
+from sparktxn._programs.gateway.clienttransactions import HeldTransactions
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
-from sparktxn.gateway.gatewaysettings import GatewaySettings
-from sparktxn.gateway.transactions import heldtransactions
-from sparktxn.gateway.transactions.heldtransactions import HeldTransactions
-from sparktxn.process.clock import acquired_in_time
 from sparktxn.producer.outbox import Outbox
-from sparktxn.stage.transaction import NO_IDENTITY
-from sparktxn.state.transactions import producerfencing
 from sparktxn.store import Store
-from sparktxn.values.structs import ProducerIdAndEpoch
 from tests.gateway.gateways import Gateway, RawClient, at_a_gateway
 from tests.gateway.requests import add_partition, batch, init_producer, read_all
 from tests.gateway.requests import end as end_of_version_1
@@ -321,11 +321,11 @@ def test_a_request_that_has_waited_for_the_end_begins_no_transaction(transaction
     transactions.register(TX, identity, {place(transactions)})
 
     def ended_meanwhile(lock: Any) -> bool:
-        monkeypatch.setattr(heldtransactions, "acquired_in_time", acquired_in_time)
+        monkeypatch.setattr(clienttransactions, "acquired_in_time", acquired_in_time)
         transactions.end_and_renew(TX, identity, committed=committed)
         return acquired_in_time(lock)
 
-    monkeypatch.setattr(heldtransactions, "acquired_in_time", ended_meanwhile)
+    monkeypatch.setattr(clienttransactions, "acquired_in_time", ended_meanwhile)
     with pytest.raises(CommandRefused) as refused:
         transactions.register(TX, identity, {place(transactions, 1)})
     assert refused.value.error.code() == ErrorCode.PRODUCER_FENCED

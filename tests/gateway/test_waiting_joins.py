@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._programs.gateway.handlers import groupmembership
 from sparktxn.errors import ErrorCode
-from sparktxn.gateway.handlers import groupmembership
 from sparktxn.store import Store
 from tests.gateway.gateways import RawClient, gateway, raw_client
 from tests.gateway.groupclients import GROUP, LedMember, Member, two_gateways

@@ -25,16 +25,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparktxn import Consumer, Producer, Store
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore import open_store
+from sparktxn._engine.objectstore.local import LocalStore
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process import background
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing.background import Repeated
-from sparktxn.objectstore import open_store
-from sparktxn.objectstore.local import LocalStore
-from sparktxn.process import background
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.testing.silentstore import SilentStore
 from tests.halfworld import configuration5
 from tests.lending import lend_log

@@ -11,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sparktxn._engine.format.commands import OffsetToCommit, TxnOffsetCommit
+from sparktxn._foundation.config.topic import IGNORED_TOPIC_SETTINGS
+from sparktxn._kafka.message import OFFSET_END, OFFSET_INVALID, IsolationLevel, TopicPartition
 from sparktxn.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -24,10 +27,7 @@ from sparktxn.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreNotFound
-from sparktxn.format.commands import OffsetToCommit, TxnOffsetCommit
-from sparktxn.kafka.message import OFFSET_END, OFFSET_INVALID, IsolationLevel, TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 

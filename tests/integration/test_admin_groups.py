@@ -10,6 +10,14 @@ from typing import Any
 import pytest
 
 from sparktxn import IsolationLevel, Producer, TopicPartition
+from sparktxn._engine.format.commands import (
+    Command,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetToCommit,
+    ReleasePartitions,
+)
 from sparktxn.admin import (
     AdminClient,
     ConsumerGroupLag,
@@ -21,7 +29,6 @@ from sparktxn.admin import (
     NewTopic,
 )
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, OffsetCommit, OffsetToCommit, ReleasePartitions
 from sparktxn.store import Store, read_table_task
 
 _stores = count()

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._foundation.values.structs import OpenTransaction, ProducerIdAndEpoch
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.admin import (
     AbortTransactionSpec,
     AdminClient,
@@ -19,9 +21,7 @@ from sparktxn.admin import (
     TransactionState,
 )
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, ProducerFenced
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer
-from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch
 from tests import world as worlds
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)

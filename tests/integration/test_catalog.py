@@ -15,15 +15,15 @@ import pytest
 import uvicorn
 
 from sparktxn import Producer, Store
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.process.listening import listening
+from sparktxn._programs.catalog.application import application
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import copy_store, list_tables, publish_tables
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import SystemClock
-from sparktxn.process.listening import listening
 from sparktxn.store.registry import objects_of
-from sparktxn.tables.catalog.application import application
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.lending import close_lent, lend_log, take_log_back
 from tests.world import World, next_number, open_log

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._engine.objectstore.uri import broker_addresses, parse_uri
 from sparktxn.compat.clients import STORES_VARIABLE, Stores
 from sparktxn.errors import ConfigurationError
-from sparktxn.objectstore.uri import broker_addresses, parse_uri
 from tests.forkserver import ForkServer
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import ConfigurationError, ExpectationFailed, TransactionAborted
+from sparktxn._kafka.message import TopicPartition
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException, OutcomeUnknown
-from sparktxn.kafka.message import TopicPartition
 from sparktxn.producer import Producer, TransactionPhase
 from sparktxn.store import SinkCommit
 from tests.world import World, error_of, flags, messages

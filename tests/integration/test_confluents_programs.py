@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, KafkaError, Producer, TopicPartition
+from sparktxn._engine.format.commands import InitProducerId
 from sparktxn.errors import OutcomeUnknown
-from sparktxn.format.commands import InitProducerId
 from tests.world import World, error_of, flags
 
 TRANSACTIONAL = {"transactional.id": "example_transactional_id"}

@@ -13,6 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import OffsetToCommit, TxnOffsetCommit
+from sparktxn._foundation.process.background import InlineBackground, ThreadBackground
+from sparktxn._kafka.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Message,
+    TopicPartition,
+)
+from sparktxn._rows.scan.plan import plan_ranges
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer, fetcher
 from sparktxn.consumer.offsets import GroupOffsets
@@ -27,21 +41,7 @@ from sparktxn.errors import (
     StoreUnavailable,
     ViewExpired,
 )
-from sparktxn.format import names
-from sparktxn.format.commands import OffsetToCommit, TxnOffsetCommit
-from sparktxn.kafka.message import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    OFFSET_INVALID,
-    OFFSET_STORED,
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    Message,
-    TopicPartition,
-)
-from sparktxn.process.background import InlineBackground, ThreadBackground
 from sparktxn.producer import Producer
-from sparktxn.scan.plan import plan_ranges
 from tests import world as worlds
 from tests.world import messages, messages_and_errors, position
 

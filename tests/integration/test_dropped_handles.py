@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process import handles as dropped
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._kafka.message import Message
 from sparktxn.admin import AdminClient
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, StoreUnavailable
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import CreateTopic
-from sparktxn.kafka.message import Message
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process import dropped
-from sparktxn.process.clock import SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store, registry
 from tests.collector import ends_cycles
@@ -299,7 +299,7 @@ def test_records_that_a_dropped_producer_cannot_store_are_counted_in_a_warning(
         raise StoreUnavailable("the store does not answer")
 
     with caplog.at_level(logging.WARNING, "sparktxn"), monkeypatch.context() as patched:
-        patched.setattr("sparktxn.stage.pendingsegment.PendingSegment.finish", unavailable)
+        patched.setattr("sparktxn._rows.stage.pendingsegment.PendingSegment.finish", unavailable)
         drop()
         settled()
     assert [message for message in caplog.messages if "10 records" in message and "mine" in message]

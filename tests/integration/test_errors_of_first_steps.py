@@ -46,7 +46,7 @@ def test_s3_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch
     for scheme in ("s3", "s3a"):
         monkeypatch.delitem(imported_by_fsspec, scheme, raising=False)
     if missing == "fsspec":
-        monkeypatch.delitem(sys.modules, "sparktxn.objectstore.remote", raising=False)
+        monkeypatch.delitem(sys.modules, "sparktxn._engine.objectstore.remote", raising=False)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[s3\]'") as raised:
         Store.open("s3://bucket/x")
     assert "direct cause" not in shown(raised.value)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sparktxn import KafkaException, Store
+from sparktxn._foundation.process import background
 from sparktxn.errors import ErrorCode
-from sparktxn.process import background
 from tests.integration.exits import ENDINGS, RECORDS, STATES
 from tests.seeds import examples, seed_of
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sparktxn import TopicPartition
-from sparktxn.exporter import storefigures as figures_module
-from sparktxn.exporter.storemetrics import StoreMetrics
-from sparktxn.log.views.entryhistory import HistoryReplay
-from sparktxn.log.views.entrysummary import EntrySummary, summaries
+from sparktxn._engine.log.views.entryhistory import HistoryReplay
+from sparktxn._engine.log.views.entrysummary import EntrySummary, summaries
+from sparktxn._engine.objectstore import ObjectStore
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._programs.exporter import storefigures as figures_module
+from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.maintenance import rewrite, vacuum
 from sparktxn.metrics.families import STORE_FAMILIES as FAMILIES
-from sparktxn.objectstore import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
 from tests.log.storecommits import staged

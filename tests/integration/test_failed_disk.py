@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
-from sparktxn.objectstore import local
-from sparktxn.objectstore.local import Disk
+from sparktxn._engine.objectstore import local
+from sparktxn._engine.objectstore.local import Disk
 
 WHERE = TopicPartition("out", 0)
 

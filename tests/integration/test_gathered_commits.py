@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import SinkCommit, Store, read_task
+from sparktxn._engine.format import names
+from sparktxn._engine.format.segment import checksum
+from sparktxn._rows.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment
 from sparktxn.errors import ConfigurationError, StoreError
-from sparktxn.format import names
-from sparktxn.format.segment import checksum
-from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment
 from tests.seeds import examples
 from tests.unit.stage.stores import CountingIds
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparktxn._kafka.message import OFFSET_BEGINNING, OFFSET_STORED, TopicPartition
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, TransactionAborted
-from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_STORED, TopicPartition
 from tests.world import World, error_of, flags
 
 PLACE = TopicPartition("six", 0)

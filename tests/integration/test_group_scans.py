@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn._engine.log.follow.stateparts import StateParts
+from sparktxn._kafka.message import TopicPartition
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.follow.replicaparts import StateParts
 from tests.world import World
 
 PARTITIONS = 50

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.log.log import Log
+from sparktxn._kafka.message import TopicPartition
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer
 from sparktxn.consumer.polling import ViewEvent
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.log import Log
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 from tests.world import ClockedWorld, dotted, error_of

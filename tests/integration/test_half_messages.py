@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from sparktxn import TopicPartition
+from sparktxn._engine.state.halfmessages import settled_half
+from sparktxn._foundation.values.structs import HalfOutcome
 from sparktxn.errors import (
     ConfigurationError,
     ErrorCode,
@@ -28,9 +30,7 @@ from sparktxn.halfmessage import (
     TransactionMQProducer,
     engine,
 )
-from sparktxn.state.halfmessages import settled_half
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
-from sparktxn.values.structs import HalfOutcome
 from tests.halfworld import COMMIT, POLL_NEVER, ROLLBACK, UNKNOWN, HalfWorld, Process, Scripted, message
 from tests.world import World as PlainWorld
 from tests.world import error_of, messages

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from sparktxn import Store, read_arrow
+from sparktxn._engine.log.write.queue import Queue, QueuedList
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._engine.objectstore.local import LocalStore
 from sparktxn.halfmessage.rocketmq5 import (
     IllegalStateException,
     Message,
@@ -20,9 +23,6 @@ from sparktxn.halfmessage.rocketmq5 import (
     Producer,
     UnsupportedException,
 )
-from sparktxn.log.write.queue import Queue, QueuedList
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.objectstore.local import LocalStore
 from tests.halfworld import configuration5
 
 MANY = 200

@@ -367,7 +367,7 @@ def test_v11_a_send_in_doubt_may_be_rolled_back(world: HalfWorld) -> None:
 
 @pytest.mark.rocketmq("V12")
 def test_v12_shutdown_waits_for_the_check_under_way_and_begins_no_other(world: HalfWorld) -> None:
-    from sparktxn.process.clock import SystemClock
+    from sparktxn._foundation.process.clock import SystemClock
     from tests.world import World as PlainWorld
 
     plain = PlainWorld()

@@ -9,8 +9,8 @@ import pyarrow.dataset as pads
 import pytest
 
 from sparktxn import Producer, Store
+from sparktxn._engine.format import names
 from sparktxn.errors import ConfigurationError
-from sparktxn.format import names
 from sparktxn.store import read_task
 
 OPTIONS = {"store.fsync": False, "checkpoint.seal.segments": 2, "store.append.inline.bytes": 0}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format import segment as inline
-from sparktxn.format.commands import Append
-from sparktxn.format.entry import decode_entry
-from sparktxn.stage.stagedsegment import INLINE_LIST_BYTES_MAX
+from sparktxn._engine.format import names
+from sparktxn._engine.format import segment as inline
+from sparktxn._engine.format.commands import Append
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._rows.stage.stagedsegment import INLINE_LIST_BYTES_MAX
 from tests.world import World
 
 PARTITIONS = 600

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from sparktxn import RetentionPassed, ViewExpired, read_task
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn._kafka.message import OFFSET_END, Message, TopicPartition
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions, NewTopic, OffsetSpec
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.format import names
-from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.kafka.message import OFFSET_END, Message, TopicPartition
 from sparktxn.maintenance import sweep, vacuum
 from sparktxn.store import INTERNAL_TOPICS, ranges_within
 from tests import world as worlds

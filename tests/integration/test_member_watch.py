@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, JoinGroup, LeaveGroup, UpdateMember
+from sparktxn._engine.log.log import Log
+from sparktxn._programs.exporter.storefigures import StoreFigures
 from sparktxn.admin import AdminClient, ConsumerGroupState, NewTopic
-from sparktxn.exporter.storefigures import StoreFigures
-from sparktxn.format import names
-from sparktxn.format.commands import Command, JoinGroup, LeaveGroup, UpdateMember
-from sparktxn.log.log import Log
 from sparktxn.store import Store, TableSelection, read_table_task
 from sparktxn.store.memberexpiry import members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members

@@ -16,12 +16,12 @@ from opentelemetry import trace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sparktxn import ConfigurationError, metrics
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.objectstore import open_store
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.metrics.families import FAMILIES
 from sparktxn.metrics.process import PROCESS, Calls, Counter, Requests
-from sparktxn.objectstore import open_store
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.world import World, open_log

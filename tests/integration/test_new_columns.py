@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import CommandRefused, ConfigurationError, KafkaException, Store
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.stage import newcolumns
 from sparktxn.admin import AdminClient
 from sparktxn.errors import ErrorCode
-from sparktxn.stage import newcolumns
 from sparktxn.store import read_task
-from sparktxn.values.fieldtypes import Columns
-from sparktxn.values.structs import TopicState
 
 ID = pa.field("id", pa.int64(), nullable=False)
 ADDED = pa.schema([("tags", pa.map_(pa.string(), pa.int64())), ("local", pa.timestamp("us"))])

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process import handles
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.errors import ErrorCode
 from sparktxn.halfmessage import LocalTransactionState, TransactionListener, TransactionMQProducer, rocketmq5
 from sparktxn.maintenance.publishing.background import Folder
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process import dropped
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import registry
 from tests.halfworld import configuration5
 from tests.world import open_log, store_in_memory
@@ -105,7 +105,7 @@ def test_transactions_and_polls_do_their_work_themselves(uri: str, no_threads: N
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_client_that_could_ask_no_checker_is_not_started(uri: str, no_threads: NoThreads, version: int) -> None:
-    held = dropped._caretaker.held
+    held = handles._caretaker.held
     producer: Any
     if version == 4:
         producer = TransactionMQProducer("shop", uri)
@@ -116,7 +116,7 @@ def test_a_client_that_could_ask_no_checker_is_not_started(uri: str, no_threads:
         start = producer.startup
     with no_threads(), pytest.raises(KafkaException, match="ulimit -u"):
         start()
-    assert dropped._caretaker.held == held, "the store is given back"
+    assert handles._caretaker.held == held, "the store is given back"
     start()
     assert any(thread.name == "sparktxn-checks" for thread in threading.enumerate())
     producer.shutdown()
@@ -178,25 +178,25 @@ def test_a_store_that_cannot_be_opened_for_want_of_threads_holds_nothing(
     no_threads: NoThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in a process that holds nothing yet; what other tests hold is given back by a thread that they have.
-    monkeypatch.setattr(dropped, "_caretaker", dropped.Caretaker())
+    monkeypatch.setattr(handles, "_caretaker", handles.Caretaker())
     uri = f"memory://{RandomIds().token()}"
     Store.open(uri, create=True).close()
-    until(lambda: dropped._caretaker.thread is None)
-    held = dropped._caretaker.held
+    until(lambda: handles._caretaker.thread is None)
+    held = handles._caretaker.held
     with no_threads():
         refused(lambda: Store.open(uri))
-    assert dropped._caretaker.held == held
+    assert handles._caretaker.held == held
     assert not any(key[0] == uri for key in registry._logs)
     with Store.open(uri) as store:
         store.create_topic("t")
-    assert dropped._caretaker.held == held
+    assert handles._caretaker.held == held
 
 
 def test_a_refused_sender_is_not_counted_as_held(uri: str, no_threads: NoThreads) -> None:
-    held = dropped._caretaker.held
+    held = handles._caretaker.held
     with Producer({"bootstrap.servers": uri}) as producer, no_threads():
         refused(lambda: producer.produce("t", b"x"))
-    assert dropped._caretaker.held == held
+    assert handles._caretaker.held == held
 
 
 def test_a_member_without_a_thread_shows_its_life_by_its_polls(tmp_path: Path, no_threads: NoThreads) -> None:

@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.commands import OffsetCommit, OffsetToCommit
 from tests.world import store_in_memory
 
 HOSTILE: list[Any] = [numpy.int64(5), numpy.float64(5), 5.0, True, 2**63]

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pytest
 
 from sparktxn import ConfigurationError, Producer, Store, Table, open_table, read_arrow
+from sparktxn._engine.format.schema import stored_schema
+from sparktxn._engine.state import tables
+from sparktxn._foundation.values.fieldtypes import Columns
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.errors import CommandRefused, StoreNotFound
-from sparktxn.format.schema import stored_schema
 from sparktxn.maintenance import publish_tables, rewrite, vacuum
-from sparktxn.state import tables
-from sparktxn.values.fieldtypes import Columns
 from tests.everytype import EVERY_TYPE, FULL_ROW
 from tests.world import next_number
 

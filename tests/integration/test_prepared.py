@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparktxn import PreparedTransaction
+from sparktxn._kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced
-from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionPhase
 from tests import world as worlds
 from tests.world import error_of

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparktxn._foundation.process.clock import time_left_s
+from sparktxn._kafka.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.errors import (
     CommandRefused,
     ConfigurationError,
@@ -22,8 +24,6 @@ from sparktxn.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
-from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
-from sparktxn.process.clock import time_left_s
 from sparktxn.producer import Producer, TransactionPhase
 from tests.world import World, error_of
 
@@ -352,7 +352,7 @@ def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest
 
 @pytest.mark.kafka("K117")
 def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparktxn.stage import pendingsegment
+    from sparktxn._rows.stage import pendingsegment
 
     upload = vars(pendingsegment)["upload_segment"]
     failed: list[int] = []
@@ -523,7 +523,7 @@ def test_the_sender_stores_each_record_once_though_an_answer_was_lost(
 
 
 def test_a_deleted_topic_fails_its_own_records_only(world: World) -> None:
-    from sparktxn.format.commands import DeleteTopic
+    from sparktxn._engine.format.commands import DeleteTopic
 
     world.store.create_topic("doomed")
     told: dict[bytes | None, KafkaError | None] = {}
@@ -573,7 +573,7 @@ def test_a_partition_out_of_range_is_refused(world: World, partition: int) -> No
 
 
 def test_partitions_added_since_are_found(world: World) -> None:
-    from sparktxn.format.commands import CreatePartitions
+    from sparktxn._engine.format.commands import CreatePartitions
 
     producer = world.producer()
     producer.produce("t", "a")
@@ -610,7 +610,7 @@ def test_keys_choose_partitions_as_librdkafka_does(world: World) -> None:
 
 
 def test_a_full_queue_is_a_buffer_error_until_poll_publishes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparktxn.stage import buffers
+    from sparktxn._rows.stage import buffers
 
     monkeypatch.setattr(buffers, "_ROOM_WAIT_S", 0.0)
     producer = world.transactional(queue_buffering_max_messages=10)

@@ -12,6 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, Command, EndTxn, InitProducerId, PrepareTxn
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn._rows.stage import pendingsegment
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
@@ -23,13 +29,7 @@ from sparktxn.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
-from sparktxn.format import names
-from sparktxn.format.commands import Append, Command, EndTxn, InitProducerId, PrepareTxn
-from sparktxn.format.entry import decode_entry
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer, TransactionPhase
-from sparktxn.stage import pendingsegment
 from tests.world import World, error_of, flags
 
 E = ErrorCode

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.errors import ErrorCode, KafkaException, TransactionAborted
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from tests.world import World, error_of, flags
 
 GROUP = ConsumerGroupMetadata("group")

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Consumer, Producer, Store, TopicPartition
+from sparktxn._engine.format.commands import AlterTopic
+from sparktxn._engine.state.settings import is_fixed
+from sparktxn._kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import AlterTopic
-from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
-from sparktxn.state.settings import is_fixed
 from tests.halfworld import COMMIT, HalfWorld
 from tests.world import messages
 

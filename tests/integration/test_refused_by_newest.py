@@ -21,12 +21,12 @@ from sparktxn import (
     Store,
     TopicPartition,
 )
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views import refusals
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 from sparktxn.aio import AIOProducer
 from sparktxn.consumer import Consumer
 from sparktxn.halfmessage import Message, TransactionMQProducer
-from sparktxn.log.log import Log
-from sparktxn.log.views import refusals
 from sparktxn.transfer import import_topic
 from tests.halfworld import COMMIT, POLL_NEVER, Scripted
 from tests.transfer.test_topicimport import FAKE, Fake, FakeConsumer

@@ -14,12 +14,12 @@ from typing import Any, Final
 import pytest
 
 from sparktxn import Consumer, KafkaError, KafkaException, Producer, Store
+from sparktxn._engine.format import names
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._rows.stage.buffers import Buffers
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format import names
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import RandomIds
 from sparktxn.producer.reports import Reports
-from sparktxn.stage.buffers import Buffers
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.lending import close_lent, lend_log, take_log_back

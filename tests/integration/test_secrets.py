@@ -18,9 +18,9 @@ import pytest
 
 from pyspark_txnlog.options.options import READ, WRITE, ReadOptions, WriteOptions
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._kafka.settings.producer import ProducerSettings
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.maintenance import Sweeper
 from sparktxn.store import read_task
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault

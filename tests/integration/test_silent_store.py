@@ -18,6 +18,11 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import maintenance
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.structs import Compaction, RewrittenSegment
+from sparktxn._kafka.message import TopicPartition
 from sparktxn.admin import (
     AbortTransactionSpec,
     AdminClient,
@@ -34,7 +39,6 @@ from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
 from sparktxn.halfmessage import Message as HalfMessage
 from sparktxn.halfmessage import TransactionMQProducer, rocketmq5
-from sparktxn.kafka.message import TopicPartition
 from sparktxn.maintenance import (
     CompactedFiles,
     RewrittenFiles,
@@ -55,13 +59,9 @@ from sparktxn.maintenance import (
     vacuum,
     verify,
 )
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
-from sparktxn.values.structs import Compaction, RewrittenSegment
 from tests.edge.calls import Checker, Decided
 from tests.lending import lend_log, take_log_back
 from tests.world import open_log
@@ -527,7 +527,12 @@ def test_an_offset_commit_alongside_does_not_keep_its_caller(quiet: Quiet) -> No
     assert took_s(quiet, lambda: consumer.commit(asynchronous=True)) < LIMIT_S / 4
 
 
-CLOSING = ("sparktxn.consumer.client", "sparktxn.producer.client", "sparktxn.producer.linger", "sparktxn.log.log")
+CLOSING = (
+    "sparktxn.consumer.client",
+    "sparktxn.producer.client",
+    "sparktxn.producer.linger",
+    "sparktxn._engine.log.log",
+)
 
 
 @pytest.mark.parametrize("kind", ["consumer", "plain producer", "open transaction", "admin", "store"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sparktxn import ConfigurationError, Consumer, Producer, TopicPartition
+from sparktxn._engine.format.commands import CreateTopic
 from sparktxn.admin import AdminClient
-from sparktxn.format.commands import CreateTopic
 from sparktxn.producer import client as producer_client
 from tests.world import ClockedWorld, World
 

@@ -19,7 +19,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import StaticTable
 
 from sparktxn import ConfigurationError, Producer, Store, Table, open_table, read_arrow
-from sparktxn.config.store import StoreOptions
+from sparktxn._foundation.config.store import StoreOptions
 from sparktxn.maintenance import list_tables, maintain, publish_tables, vacuum, verify
 from tests.cli.terminal import ok
 from tests.integration.test_catalog import served

@@ -14,11 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
-from sparktxn.admin.groups import OffsetReset, apply_reset, planned_reset
-from sparktxn.consumer import Consumer
-from sparktxn.errors import ConfigurationError, KafkaException
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     Command,
     CommandResult,
     CreateTopic,
@@ -30,15 +26,19 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from sparktxn.format.names import entry
-from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.log.log import Log
+from sparktxn._engine.format.names import entry
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values.structs import TransactionStatus
+from sparktxn._kafka.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
+from sparktxn.admin.groups import OffsetReset, apply_reset, planned_reset
+from sparktxn.consumer import Consumer
+from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.maintenance import Sweeper, maintain, sweep, vacuum
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 from sparktxn.tables import read_arrow
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld, next_number
 
@@ -484,7 +484,7 @@ def test_a_consumer_takes_the_place_of_a_static_member_that_died(world: World) -
 
 @pytest.mark.kafka("G17")
 def test_a_consumer_joins_a_group_that_is_full_of_dead_members(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparktxn.state.limits.GROUP_MEMBERS_MAX", 1)
+    monkeypatch.setattr("sparktxn._engine.state.limits.GROUP_MEMBERS_MAX", 1)
     member(world)
     assert not joins(world)
     world.clock.sleep(LONG_S)

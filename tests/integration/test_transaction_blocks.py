@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparktxn._kafka.message import OFFSET_END, TopicPartition
 from sparktxn.consumer import Consumer
 from sparktxn.errors import (
     CommandRefused,
@@ -18,7 +19,6 @@ from sparktxn.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from sparktxn.kafka.message import OFFSET_END, TopicPartition
 from sparktxn.producer import Producer, TransactionPhase
 from tests.world import World, error_of
 

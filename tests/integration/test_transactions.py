@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sparktxn._engine.format.commands import EndTxn, ExpireProducers, ExpireTransactionalId
+from sparktxn._kafka.message import OFFSET_END, ConsumerGroupMetadata, IsolationLevel, TopicPartition
 from sparktxn.admin import AdminClient, OffsetSpec
 from sparktxn.errors import ErrorCode, KafkaError, ProducerFenced, TransactionAborted
-from sparktxn.format.commands import EndTxn, ExpireProducers, ExpireTransactionalId
-from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, IsolationLevel, TopicPartition
 from sparktxn.producer import Producer, TransactionPhase
 from tests.world import World, error_of, flags, messages, position
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._engine.format.commands import Append, CreateTopic, DeleteRecords, ExpireProducers, InitProducerId
+from sparktxn._kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.consumer import Consumer
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, ProducerFenced, TransactionAborted
-from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, ExpireProducers, InitProducerId
-from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.maintenance import sweep
 from sparktxn.producer import Producer, TransactionPhase
 from sparktxn.store import Store

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
+from sparktxn._engine.format import names
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import RandomIds
 from sparktxn.consumer import offsets as consumer_offsets
-from sparktxn.format import names
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import RandomIds
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.lending import close_lent, lend_log, take_log_back

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.snapshot import ProducerSnapshotEntry, encode_snapshot
-from sparktxn.format.txnindex import encode_transaction_index
+from sparktxn._engine.format import names
+from sparktxn._engine.format.snapshot import ProducerSnapshotEntry, encode_snapshot
+from sparktxn._engine.format.txnindex import encode_transaction_index
+from sparktxn._foundation.values.structs import AbortedTransaction
 from sparktxn.producer import Producer
 from sparktxn.store import Store
-from sparktxn.values.structs import AbortedTransaction
 from tests.interop.kafkatools import dump, fetch_jars
 
 pytestmark = pytest.mark.interop

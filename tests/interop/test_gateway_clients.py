@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 
 from sparktxn import Consumer
-from sparktxn.gateway.connection import SERVED
-from sparktxn.gateway.security.users import user_lines
-from sparktxn.gateway.wire.wiremessages import request_name
-from sparktxn.process.clock import RandomIds
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._programs.gateway.connection import SERVED
+from sparktxn._programs.gateway.security.users import user_lines
+from sparktxn._programs.gateway.wire.wiremessages import request_name
 from tests.gateway.processes import Gateway, gateway, new_store
 from tests.gateway.test_announced_versions import LOWEST_IN_KAFKA
 from tests.interop.brokerjars import JARS

@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 
 from sparktxn import Consumer, KafkaError
-from sparktxn.gateway.security.users import user_lines
-from sparktxn.process.clock import RandomIds
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._programs.gateway.security.users import user_lines
 from tests.commandline import txnlog
 from tests.gateway.processes import new_store
 from tests.interop.gateway.connect import CannotStartError, Postgres, Worker

@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from sparktxn import Producer
-from sparktxn.gateway.security.users import user_lines
-from sparktxn.process.clock import RandomIds
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._programs.gateway.security.users import user_lines
 from tests.gateway.certificates import Authority
 from tests.gateway.processes import Gateway, gateway, new_store
 from tests.gateway.test_admin_transactions import begun

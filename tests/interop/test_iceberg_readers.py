@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.tableformats import iceberg
-from sparktxn.tableformats.version import TableFile, TableVersion
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._rows.tableformats import iceberg
+from sparktxn._rows.tableformats.version import TableFile, TableVersion
 from tests.everytype import EVERY_TYPE, FULL_ROW
 from tests.interop.engines import Engine
 from tests.livedhistory import place_of

@@ -30,8 +30,8 @@ def arm() -> None:
     """Wrap the product's modules in this process when they are imported."""
     points = _Points(Blows(Path(os.environ["KILLS_FOLDER"])))
     wrappers: dict[str, list[Callable[[ModuleType], None]]] = {
-        "sparktxn.objectstore.local": [functools.partial(points.wrap_store, "LocalStore")],
-        "sparktxn.objectstore.remote": [functools.partial(points.wrap_store, "RemoteStore")],
+        "sparktxn._engine.objectstore.local": [functools.partial(points.wrap_store, "LocalStore")],
+        "sparktxn._engine.objectstore.remote": [functools.partial(points.wrap_store, "RemoteStore")],
         "pyspark_txnlog.writing.stream_writer": [points.wrap_commit],
         "pyspark_txnlog.writing.foreach": [points.wrap_commit],
     }

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.memory import MemoryStore
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands

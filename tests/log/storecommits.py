@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sparktxn import Store, read_task
-from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn._rows.stage.stagedsegment import StagedSegment
 
 
 def staged(store: Store, *values: bytes) -> list[StagedSegment]:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format import checkpoint, names
+from sparktxn._engine.format.commands import CreateTopic, DeleteRecords, InitProducerId
+from sparktxn._engine.format.entry import seal_document
+from sparktxn._engine.log.follow.checkpointheads import newest_head
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.log.keep import checkpointer
+from sparktxn._foundation.values.structs import PartitionSegments
 from sparktxn.errors import DamagedObject, OutcomeUnknown
-from sparktxn.format import checkpoint, names
-from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
-from sparktxn.format.entry import seal_document
-from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.tail import Tail
-from sparktxn.log.keep import checkpointer
 from sparktxn.testing.faultystore import Fault
-from sparktxn.values.structs import PartitionSegments
 from tests.simulation.checkers import digest_of, truth_after
 from tests.simulation.history import observe
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.entry import decode_entry
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import decode_entry
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.simulation.checkers import digest_of
 

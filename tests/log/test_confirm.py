@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import encode_marker
+from sparktxn._engine.log.follow.checkpointheads import newest_head
+from sparktxn._engine.log.follow.confirm import (
+    Passed,
+    Premise,
+    attempt,
+    confirm,
+    head_past,
+    judge,
+    names_of,
+    usable_heads,
+)
+from sparktxn._engine.log.views.entryhistory import find_entry
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.memory import MemoryStore
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format import names
-from sparktxn.format.checkpoint import encode_marker
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, head_past, judge, names_of, usable_heads
-from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.views.entryhistory import find_entry
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.log.conftest import Client, Shared
 
@@ -168,8 +177,8 @@ def test_few_modules_read_the_horizon_themselves() -> None:
     }
     # Those after the first need the number itself: where the log begins, and from where on a vacuum goes further.
     assert {reader for reader in readers if not reader.startswith("testing/")} == {
-        "log/follow/confirm.py",
-        "log/views/viewing.py",
+        "_engine/log/follow/confirm.py",
+        "_engine/log/views/viewing.py",
         "maintenance/sweeping/sweep.py",
         "maintenance/checking/repair.py",
         "maintenance/copying/storecopy.py",

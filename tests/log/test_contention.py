@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format import names
-from sparktxn.format.commands import Append, CreateTopic, InitProducerId
-from sparktxn.format.segment import checksum
-from sparktxn.log.write.committer import Alongside
-from sparktxn.log.write.intents import Intents
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, CreateTopic, InitProducerId
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.log.write.committer import Alongside
+from sparktxn._engine.log.write.intents import Intents
+from sparktxn._engine.objectstore.contract import ObjectInfo, PutOutcome
 from tests.producercommands import ProducerCommands
 from tests.seeds import examples
 from tests.simulation.simulator import FaultRates, Process, Simulator

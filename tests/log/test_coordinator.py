@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import InitProducerId
 from sparktxn.testing.faultystore import Fault, Operation
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)

@@ -7,14 +7,14 @@ from itertools import count
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import CreateTopic, DeleteTopic, OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.entry import FORMAT_VERSION, LogEntry, encode_entry
+from sparktxn._engine.log.follow.checkpointheads import newest_head
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.state.rules import RULES
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import CreateTopic, DeleteTopic, OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry
-from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.tail import Tail
-from sparktxn.state.rules import RULES
 from tests.handlers import handle
 from tests.simulation.checkers import digest_of, truth_after
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.format.manifest import encode_manifest, manifest_rows
-from sparktxn.log.keep.runs import joined, joined_rows
-from sparktxn.values.structs import CompactedSegment, FilePart, RewrittenSegment, SegmentRef
+from sparktxn._engine.format.manifest import encode_manifest, manifest_rows
+from sparktxn._engine.log.keep.sealedruns import joined, joined_rows
+from sparktxn._foundation.values.structs import CompactedSegment, FilePart, RewrittenSegment, SegmentRef
 
 
 class Next(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._engine.log.views.entryhistory import EntryHistory, History, entry_not_before, first_entry
+from sparktxn._foundation.values.structs import TransactionState
 from sparktxn.errors import DamagedObject, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic
-from sparktxn.log.views.entryhistory import EntryHistory, History, entry_not_before, first_entry
 from sparktxn.testing.faultystore import Fault, Operation
-from sparktxn.values.structs import TransactionState
 from tests.log.conftest import Client, Shared
 
 

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic, ExpireProducers, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn._rows.scan.offsets import committing_entry
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.scan.offsets import committing_entry
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.producercommands import ProducerCommands
 from tests.simulation.checkers import digest_of

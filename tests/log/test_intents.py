@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown
-from sparktxn.format import names
-from sparktxn.format.commands import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import (
     CancelIntent,
     Command,
     CommandResult,
@@ -22,7 +21,8 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     SettleIntent,
 )
-from sparktxn.format.entry import decode_entry, encode_intent, list_id
+from sparktxn._engine.format.entry import decode_entry, encode_intent, list_id
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown
 from sparktxn.testing.faultystore import Died, Fault, Operation
 
 LEFT, RIGHT = (1, 0), (1, 1)
@@ -163,7 +163,7 @@ def test_hole_15_a_list_that_its_owner_has_put_itself_is_not_taken_up_again(shar
 def test_hole_15_a_list_that_was_read_before_and_is_taken_up_after_the_memory_has_ended(
     shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparktxn.state.intents.INTENT_WINDOW", 3)
+    monkeypatch.setattr("sparktxn._engine.state.intents.INTENT_WINDOW", 3)
     slow, other = shared.client(), shared.client()
     leave_and_die(shared, offset_commit(), other=other)
     # The slow one has read the intent; before its put, others settle it, and so many entries follow that all forget it.
@@ -253,7 +253,7 @@ def test_hole_17_a_cancel_after_the_list_was_applied_says_so(shared, client) -> 
 def test_hole_17_a_cancel_after_the_memory_has_ended_does_not_say_that_the_list_was_not_applied(
     shared, client, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
-    monkeypatch.setattr("sparktxn.state.intents.INTENT_WINDOW", window)
+    monkeypatch.setattr("sparktxn._engine.state.intents.INTENT_WINDOW", window)
     owner = shared.client()
     ticket = leave_and_hang(shared, owner, offset_commit())
     for _ in range(6):
@@ -267,7 +267,7 @@ def test_hole_17_a_cancel_after_the_memory_has_ended_does_not_say_that_the_list_
 def test_an_expired_intent_of_an_owner_that_has_read_every_entry_is_put_anew(
     shared, client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparktxn.state.intents.INTENT_WINDOW", 3)
+    monkeypatch.setattr("sparktxn._engine.state.intents.INTENT_WINDOW", 3)
     owner = shared.client()
     ticket = leave_and_hang(shared, owner, offset_commit())
     shared.objects.delete(intents_left(shared))
@@ -279,7 +279,7 @@ def test_an_expired_intent_of_an_owner_that_has_read_every_entry_is_put_anew(
 
 
 def test_an_expired_intent_is_deleted_and_never_applied(shared, client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparktxn.state.intents.INTENT_WINDOW", 3)
+    monkeypatch.setattr("sparktxn._engine.state.intents.INTENT_WINDOW", 3)
     leave_and_die(shared, offset_commit())
     client.log._committer._intents._listed_s = client.log.clock.monotonic_s()  # this one has looked just now
     client.log._committer._intents._listing_s = 1_000.0

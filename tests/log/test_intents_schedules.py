@@ -11,15 +11,15 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, CancelIntent, Command, CommandResult, CreateTopic, SettleIntent
+from sparktxn._engine.format.commands import InitProducerId as Init
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._foundation.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, KafkaException, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import Append, CancelIntent, Command, CommandResult, CreateTopic, SettleIntent
-from sparktxn.format.commands import InitProducerId as Init
-from sparktxn.format.entry import decode_entry
-from sparktxn.log.follow.tail import Tail
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
 from tests.producercommands import ProducerCommands
 from tests.seeds import examples
 from tests.simulation.simulator import Process, Simulator

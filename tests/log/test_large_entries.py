@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.appends import ENTRY_BYTES_MAX
+from sparktxn._engine.format.commands import Append, CreateTopic, EndTxn, InitProducerId
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.appends import ENTRY_BYTES_MAX
-from sparktxn.format.commands import Append, CreateTopic, EndTxn, InitProducerId
-from sparktxn.log.log import Log
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import RandomIds, SystemClock
 from tests.world import open_log
 
 APPENDS = 3_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.errors import ConfigurationError, StoreNotFound
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.clocks import StrictBackground

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.entry import decode_entry
 from sparktxn.errors import CommandRefused, KafkaException, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import decode_entry
 from sparktxn.testing.faultystore import Died, Fault, Operation
 
 LEFT = (1, 0)

@@ -13,16 +13,16 @@ import numpy
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import Appends, Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.entry import decode_entry, decode_list, encode_intent, encode_list
+from sparktxn._engine.log.follow.checkpointheads import newest_head
+from sparktxn._engine.log.write import composing, queue
+from sparktxn._engine.log.write.queue import LIST_BYTES_MAX, LISTS_BYTES_MAX, checked_list
+from sparktxn._engine.objectstore.contract import OBJECT_SIZE_MAX
+from sparktxn._engine.state.rules import RULES
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, KafkaException
-from sparktxn.format import names
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import Appends, Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import decode_entry, decode_list, encode_intent, encode_list
-from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.write import composing, queue
-from sparktxn.log.write.queue import LIST_BYTES_MAX, LISTS_BYTES_MAX, checked_list
-from sparktxn.objectstore.contract import OBJECT_SIZE_MAX
-from sparktxn.state.rules import RULES
 from tests.producercommands import ProducerCommands
 
 LEFT = (1, 0)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sparktxn import Producer, Store
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn.errors import DamagedObject, KafkaException
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.log.conftest import Shared
 

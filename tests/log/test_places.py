@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparktxn.log.follow.replicaparts import in_places_of
-from sparktxn.values.structs import (
+from sparktxn._engine.log.follow.stateparts import in_places_of
+from sparktxn._foundation.values.structs import (
     NO_TRANSACTION,
     AbortedTransaction,
     CommittedTransaction,

@@ -7,9 +7,8 @@ from itertools import product
 
 import pytest
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
-from sparktxn.format.commands import InitProducerId
-from sparktxn.log.write.queue import (
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._engine.log.write.queue import (
     VALID_PREVIOUS_STATES,
     WITHDRAWN,
     IntentId,
@@ -18,7 +17,8 @@ from sparktxn.log.write.queue import (
     QueuedList,
     checked_list,
 )
-from sparktxn.state.delta import Refusal
+from sparktxn._engine.state.delta import Refusal
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from tests.each import each
 
 # Rows: from; columns: to QUEUED IN_INTENT IN_BODY DONE.

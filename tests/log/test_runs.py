@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.keep.sealedruns import ManifestCache, aborted_of, rewritten_segments_of, segments_of
+from sparktxn._engine.log.keep.sealing import seal
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._foundation.values.structs import ManifestRef, PartitionSegments, PartitionState, RewrittenRange
+from sparktxn._rows.scan.plan import aborted_between, segments_between
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import ManifestCache, aborted_of, rewritten_segments_of, segments_of
-from sparktxn.log.keep.sealing import seal
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import RandomIds
-from sparktxn.scan.plan import aborted_between, segments_between
-from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState, RewrittenRange
 from tests.unit.scan.log_builder import PartitionLog, memory_store
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sparktxn import CommandRefused, ConfigurationError, SegmentExpired, SinkCommit, Store
-from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     AddPartitionsToTxn,
     Command,
     DeleteTopic,
@@ -19,10 +18,11 @@ from sparktxn.format.commands import (
     InitProducerId,
     Vacuum,
 )
-from sparktxn.format.names import segment_file
-from sparktxn.process.clock import RandomIds
-from sparktxn.stage.batchcommits import SHARED_ID, PendingCommit
-from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn._engine.format.names import segment_file
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._rows.stage.batchcommits import SHARED_ID, PendingCommit
+from sparktxn._rows.stage.stagedsegment import StagedSegment
+from sparktxn.errors import ErrorCode
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore
 from tests.log.storecommits import staged, values_of

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommit, Store
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._rows.stage.stagedsegment import StagedSegment
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import CreateTopic
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
-from sparktxn.process.clock import RandomIds
-from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.store.registry import objects_of
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectInfo
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.errors import ClockSkewError, KafkaException, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectInfo
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._engine.log.write.queue import QueuedList, Ticket, checked_list
+from sparktxn._engine.state.delta import Refusal
 from sparktxn.errors import ClockSkewError, ErrorCode, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import InitProducerId
-from sparktxn.log.write.queue import QueuedList, Ticket, checked_list
-from sparktxn.state.delta import Refusal
 from tests.each import each
 
 

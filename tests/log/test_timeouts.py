@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format.commands import InitProducerId, PrepareTxn
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import InitProducerId, PrepareTxn
-from sparktxn.process.background import ThreadBackground
 from sparktxn.testing.clocks import StrictBackground
 from sparktxn.testing.faultystore import Fault
-from sparktxn.values.structs import TransactionStatus
 from tests.log.conftest import LEFT, RIGHT, Client, Shared
 from tests.producercommands import ProducerCommands
 from tests.world import open_log

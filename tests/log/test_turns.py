@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from sparktxn.format.commands import InitProducerId
-from sparktxn.log.write.queue import Turns
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import Deadline, RandomIds, SystemClock
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._engine.log.write.queue import Turns
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import Deadline, RandomIds, SystemClock
+from sparktxn._foundation.values.structs import StoreState, TopicState
 from sparktxn.store import Store
-from sparktxn.values.structs import StoreState, TopicState
 from tests.world import next_number, open_log
 
 THREADS, LISTS = 8, 12
@@ -102,7 +102,7 @@ def test_an_interrupted_caller_gives_its_turn_back() -> None:
 def test_a_caller_that_gives_its_turn_back_wakes_those_that_are_done_and_one_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparktxn.log.write.queue._WAIT_S", 60.0)
+    monkeypatch.setattr("sparktxn._engine.log.write.queue._WAIT_S", 60.0)
     turns, lock = Turns(), threading.Lock()
     asked, done, entered = set[int](), {2}, list[int]()
     changed, leave = threading.Semaphore(0), threading.Semaphore(0)
@@ -161,7 +161,7 @@ def test_a_sender_asks_for_its_topic_while_another_thread_writes() -> None:
 
 def test_callers_whose_lists_are_done_are_woken_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found with 50 clients of a gateway: 40 that were woken at once took a fifth of its time from each other."""
-    monkeypatch.setattr("sparktxn.log.write.queue._WAIT_S", 60.0)
+    monkeypatch.setattr("sparktxn._engine.log.write.queue._WAIT_S", 60.0)
     turns, done = Turns(), threading.Event()
     waits, entered, leave = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)
 

@@ -7,12 +7,12 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.admin import NewTopic
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import apply_retention, compact, rewrite, vacuum
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
 from tests.compatibility.workload import Workload
 
@@ -30,14 +30,14 @@ class LongLife:
 
     def __init__(self, uri: str, seed: int) -> None:
         self.random = Random(seed)
-        with patch("sparktxn.config.store.MERGE_RUNS", 2):
+        with patch("sparktxn._foundation.config.store.MERGE_RUNS", 2):
             self.workload = Workload(uri, SETTINGS)
         self.uri = uri
         self._numbers = iter(range(1_000))
 
     def live(self, jobs: int) -> None:
         """Do the workload, and so many more jobs; the second half of them comes after a vacuum."""
-        with patch("sparktxn.config.store.MERGE_RUNS", 2):
+        with patch("sparktxn._foundation.config.store.MERGE_RUNS", 2):
             self._live(jobs)
 
     def _live(self, jobs: int) -> None:

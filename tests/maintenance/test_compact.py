@@ -11,10 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn import ConfigurationError, KafkaException, Producer, TopicPartition
+from sparktxn._engine.format.commands import AlterTopic
+from sparktxn._engine.log.log import Log
+from sparktxn._rows.scan.plan import aborted_between, plan_ranges
+from sparktxn._rows.scan.reader import read
 from sparktxn.admin import AdminClient
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import AlterTopic
-from sparktxn.log.log import Log
 from sparktxn.maintenance import (
     CompactReport,
     apply_compact,
@@ -25,8 +27,6 @@ from sparktxn.maintenance import (
     run_compact_task,
     verify,
 )
-from sparktxn.scan.plan import aborted_between, plan_ranges
-from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from tests.world import ClockedWorld, World
 

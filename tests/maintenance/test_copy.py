@@ -12,20 +12,20 @@ import msgspec
 import pytest
 
 from sparktxn import ConfigurationError, Consumer, Producer, TopicPartition, read_task
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import EndHalf
+from sparktxn._engine.format.entry import seal_document
+from sparktxn._engine.log.follow.checkpointheads import newest_copy
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.admin import AdminClient
 from sparktxn.errors import DamagedObject, StoreNotFound, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import EndHalf
-from sparktxn.format.entry import seal_document
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.follow.heads import newest_copy
 from sparktxn.maintenance import CopiedObjects, CopyTask, compact, copy_store, rewrite, run_copy_task, vacuum, verify
 from sparktxn.maintenance.copying import storecopy
 from sparktxn.maintenance.copying.storecopy import Copying, CopyPlan, plan_copy
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
 from tests.compatibility.make_golden import contents

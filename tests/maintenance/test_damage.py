@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sparktxn.format.names import HORIZONS
+from sparktxn._engine.format.names import HORIZONS
+from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn.maintenance import verify
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
 from tests.maintenance.longlife import DAMAGES, DECIDES_NOTHING, SETTINGS, LongLife, deleted, names_in
 from tests.seeds import examples, night_seed, seed_of

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from sparktxn import Producer, Store, read_arrow
-from sparktxn.config.maintenance import RewriteSettings
+from sparktxn._engine.format import names
+from sparktxn._engine.log.keep.sealedruns import ManifestCache
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import Deadline, SystemClock, time_left_s
+from sparktxn._rows.scan.plan import segments_between
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format import names
-from sparktxn.log.keep.runs import ManifestCache
-from sparktxn.log.log import Log
 from sparktxn.maintenance.publishing import background as folding
 from sparktxn.maintenance.publishing.background import Folder, Rests
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import Deadline, SystemClock, time_left_s
-from sparktxn.scan.plan import segments_between
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, healthy
 from tests.lending import close_lent, lend_log, take_log_back
@@ -508,7 +508,7 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
 _ENDS = """
 import sys, threading
 from sparktxn import Producer, Store
-from sparktxn.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.maintenance import RewriteSettings
 from sparktxn.maintenance.publishing.background import Rests
 from sparktxn.maintenance.publishing import background as folding
 

@@ -152,7 +152,7 @@ def test_a_version_is_finished_though_its_topic_is_no_table_any_more(
 @pytest.fixture
 def without_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name == "fastavro" or name.startswith(("fastavro.", "sparktxn.tableformats.iceberg")):
+        if name == "fastavro" or name.startswith(("fastavro.", "sparktxn._rows.tableformats.iceberg")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastavro", None)
 

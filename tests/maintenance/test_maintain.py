@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparktxn import Producer, Store
-from sparktxn.format import names
-from sparktxn.format.commands import InitProducerId
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import InitProducerId
 from sparktxn.maintenance import VacuumReport, maintain, vacuum
 from tests.calls import cost_of
 from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, World

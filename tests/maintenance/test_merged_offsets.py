@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import Producer, ReadTask, Store, TopicPartition, read_arrow, to_duckdb, to_polars
+from sparktxn._engine.format import names
+from sparktxn._engine.format.schema import with_offsets
+from sparktxn._engine.format.segment import checksum, encode_segment, stored_schema
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.structs import SegmentRef
+from sparktxn._rows.stage import segmentwriter
 from sparktxn.admin import AdminClient
-from sparktxn.format import names
-from sparktxn.format.schema import with_offsets
-from sparktxn.format.segment import checksum, encode_segment, stored_schema
 from sparktxn.maintenance import compact, rewrite, verify
 from sparktxn.maintenance.checking.segmentcheck import SegmentsToCheck, check_segments, stored_segment
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
-from sparktxn.stage import segmentwriter
 from sparktxn.store import read_task
-from sparktxn.values.structs import SegmentRef
 from tests.world import World, next_number
 
 
@@ -225,7 +225,7 @@ def test_a_plan_names_a_merged_file_once(world: World) -> None:
 _FIRST_PLAN = """
 import sys
 from sparktxn import Store
-from sparktxn.log.keep import runs
+from sparktxn._engine.log.keep import sealedruns as runs
 
 runs.decode_manifest = None  # no segment is made
 with Store.open(sys.argv[1]) as store:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.log.follow.checkpointheads import newest_head
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.follow.stateparts import StateParts
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.checkpoint import part_of
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.replicaparts import StateParts
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, TOPIC, Process, World
 from tests.simulation.truth import digest_of, replay

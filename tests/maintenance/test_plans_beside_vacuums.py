@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sparktxn import Producer
+from sparktxn._engine.log.keep.sealedruns import ManifestCache
+from sparktxn._engine.log.log import Log
+from sparktxn._rows.scan import plan
 from sparktxn.errors import ViewExpired
-from sparktxn.log.keep.runs import ManifestCache
-from sparktxn.log.log import Log
 from sparktxn.maintenance import apply_retention, plan_rewrite, rewrite, vacuum
-from sparktxn.scan import plan
 from sparktxn.store import Store
 from tests.world import next_number
 
@@ -34,7 +34,7 @@ def produce(store: Store, count: int) -> None:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr("sparktxn.config.store.MERGE_RUNS", 2)
+    monkeypatch.setattr("sparktxn._foundation.config.store.MERGE_RUNS", 2)
     uri = f"memory://planned-{next_number()}"
     with Store.open(uri, options=OPTIONS, create=True) as store:
         store.create_topic("t", 1, settings={"retention.bytes": "1500"})

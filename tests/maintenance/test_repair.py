@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHint, encode_hint
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import CheckpointHint, encode_hint
 from sparktxn.maintenance import repair, vacuum, verify
 from sparktxn.store import Store
 from tests.maintenance.test_verify import EVERYTHING, GOLDEN, OPTIONS, segments_of, shop, trade

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import CreateTopic, DeleteRecords, DeleteTopic, InitProducerId
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.admin import AdminClient
 from sparktxn.errors import KafkaException, OutcomeUnknown, RetentionPassed, StoreUnavailable
-from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, InitProducerId
-from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.maintenance import RetentionReport, ShortenedPartition, apply_retention, rewrite, vacuum
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands

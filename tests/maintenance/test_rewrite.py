@@ -12,12 +12,15 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn import Producer, read_arrow
+from sparktxn._engine.format import names
+from sparktxn._engine.format.manifest import decode_manifest
+from sparktxn._engine.log.keep.sealedruns import not_rewritten
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.values.structs import ManifestRef, RewrittenRange, SegmentRef
+from sparktxn._rows.scan.offsets import offset_for_time
+from sparktxn._rows.scan.plan import Order, segments_between
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject
-from sparktxn.format import names
-from sparktxn.format.manifest import decode_manifest
-from sparktxn.log.keep.runs import not_rewritten
 from sparktxn.maintenance import (
     apply_retention,
     apply_rewrite,
@@ -29,11 +32,8 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
-from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Order, segments_between
 from sparktxn.store import read_task
 from sparktxn.transfer import export_topic
-from sparktxn.values.structs import ManifestRef, RewrittenRange, SegmentRef
 from tests.world import World
 
 TWO = {"rewrite.min.segments": 2}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Consumer, Producer
+from sparktxn._engine.format.commands import InitProducerId, Vacuum
+from sparktxn._engine.log.log import Log
 from sparktxn.errors import ErrorCode, SegmentExpired, TransactionAborted
-from sparktxn.format.commands import InitProducerId, Vacuum
-from sparktxn.log.log import Log
 from sparktxn.store import Store
 
 OPTIONS = {"store.fsync": "false"}

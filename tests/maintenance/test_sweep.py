@@ -8,9 +8,8 @@ from itertools import count
 
 import pytest
 
-from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import (
     AlterStore,
     Command,
     CommandResult,
@@ -25,13 +24,14 @@ from sparktxn.format.commands import (
     TxnOffsetCommit,
     UpdateMember,
 )
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values.structs import TransactionStatus
+from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.maintenance import Sweeper, SweepReport, sweep
 from sparktxn.maintenance.sweeping import sweep as ages
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld
 

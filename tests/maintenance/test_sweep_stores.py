@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.commands import InitProducerId
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 
 BUCKET = "sweeping"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sparktxn import TopicPartition
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.errors import CommandRefused, ConfigurationError, StoreUnavailable
 from sparktxn.maintenance import TableInfo, list_tables, maintain, publish_tables, rewrite, vacuum
 from sparktxn.maintenance.publishing.tablelist import has_tables
-from sparktxn.process.clock import SystemClock
 from tests.world import World
 
 AT_ONCE = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}

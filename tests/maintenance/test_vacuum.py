@@ -7,12 +7,20 @@ import logging
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import decode_head, encode_head
+from sparktxn._engine.format.commands import (
+    Append,
+    CreateTopic,
+    DeleteRecords,
+    DeleteTopic,
+    InitProducerId,
+    JoinGroup,
+    Vacuum,
+)
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.views.entryhistory import first_entry
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, OutcomeUnknown, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.checkpoint import decode_head, encode_head
-from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, JoinGroup, Vacuum
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, RIGHT, TOPIC, Process, World
@@ -475,7 +483,7 @@ def test_a_process_that_has_followed_loads_a_part_that_was_vacuumed(world: World
 def test_hole_32_a_view_of_runs_that_were_vacuumed_has_expired_and_the_next_one_is_whole(
     world: World, idle: Process
 ) -> None:
-    from sparktxn.scan.plan import segments_between
+    from sparktxn._rows.scan.plan import segments_between
 
     world.grow(checkpoints=20, transactions=2)
     idle.log.refresh()

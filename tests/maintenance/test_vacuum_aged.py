@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic
-from sparktxn.log.follow.confirm import read_horizon
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic
+from sparktxn._engine.log.follow.confirm import read_horizon
 from sparktxn.maintenance.vacuuming import incrementallisting
 from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, Process, World
 

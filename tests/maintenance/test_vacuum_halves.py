@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.commands import DiscardHalf, EndHalf, PrepareHalf, ResumeHalf
-from sparktxn.format.segment import checksum
-from sparktxn.log.keep.runs import segments_of
-from sparktxn.maintenance import keptobjects
-from sparktxn.state import touches
-from sparktxn.state.rules import RULES
-from sparktxn.values.structs import HalfSegment, SegmentRef
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import DiscardHalf, EndHalf, PrepareHalf, ResumeHalf
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.log.keep.sealedruns import segments_of
+from sparktxn._engine.state import touchedparts
+from sparktxn._engine.state.rules import RULES
+from sparktxn._foundation.values.structs import HalfSegment, SegmentRef
+from sparktxn.maintenance import reachable
 from tests.maintenance.vacuumworld import LEFT, TOPIC, World
 
 
@@ -78,7 +78,7 @@ def test_segments_of_pending_and_discarded_halves_are_kept(world: World, is_inli
 def test_a_build_that_does_not_mark_them_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch, is_inline: bool
 ) -> None:
-    monkeypatch.setattr(keptobjects._Marking, "_mark_halves", lambda *_: None)
+    monkeypatch.setattr(reachable._Marking, "_mark_halves", lambda *_: None)
     with pytest.raises(AssertionError):
         scenario_kept_across_vacuums(world, is_inline=is_inline)
 
@@ -119,7 +119,9 @@ def test_segments_that_entries_from_the_horizon_on_have_prepared_are_kept(world:
 
 
 def test_a_build_that_marks_appends_alone_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast(dict[type, Any], RULES), PrepareHalf, RULES[PrepareHalf]._replace(files=touches.no_files))
+    monkeypatch.setitem(
+        cast(dict[type, Any], RULES), PrepareHalf, RULES[PrepareHalf]._replace(files=touchedparts.no_files)
+    )
     with pytest.raises(AssertionError):
         scenario_prepared_from_the_horizon_on(world)
 

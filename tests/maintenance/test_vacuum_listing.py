@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, DeleteRecords
+from sparktxn._engine.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._rows.scan.plan import segments_between
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.commands import Append, DeleteRecords
-from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
-from sparktxn.log.follow.confirm import read_horizon
 from sparktxn.maintenance.vacuuming import incrementallisting
-from sparktxn.scan.plan import segments_between
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, Process, World
 

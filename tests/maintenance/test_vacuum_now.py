@@ -11,16 +11,16 @@ import pytest
 from hypothesis import example, given, settings
 
 from sparktxn import TopicPartition
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import HALVES_PREFIX
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.values.structs import HalfState
+from sparktxn._rows.scan.plan import object_of, segments_between
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from sparktxn.errors import ConfigurationError, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.checkpoint import HALVES_PREFIX
-from sparktxn.log.log import Log
 from sparktxn.maintenance import publish_tables, rewrite, vacuum, verify
 from sparktxn.producer import Producer
-from sparktxn.scan.plan import object_of, segments_between
 from sparktxn.store import Store, read_task
-from sparktxn.values.structs import HalfState
 from tests.maintenance.vacuumworld import DAY_S, EVERYTHING
 from tests.property.test_vacuum_listing import STEPS, Listing
 from tests.seeds import examples

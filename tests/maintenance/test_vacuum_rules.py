@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from sparktxn._engine.format.checkpoint import CheckpointHead
+from sparktxn._engine.log.follow import confirm
+from sparktxn._engine.log.follow.stateparts import StateParts
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.log.keep import checkpointer
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.objectstore import memory
+from sparktxn._engine.state.transactions import partitions
+from sparktxn._foundation.values.structs import StateRecord
 from sparktxn.errors import DamagedObject, StoreError
-from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.log.follow import confirm
-from sparktxn.log.follow.replicaparts import StateParts
-from sparktxn.log.follow.tail import Tail
-from sparktxn.log.keep import checkpointer
-from sparktxn.log.keep.replay import Replay
-from sparktxn.maintenance import keptobjects
+from sparktxn.maintenance import reachable
 from sparktxn.maintenance.vacuuming.vacuum import _Round
-from sparktxn.objectstore import memory
-from sparktxn.state.transactions import partitions
-from sparktxn.values.structs import StateRecord
 from tests.maintenance import test_overtaken as overtaken
 from tests.maintenance import test_vacuum as scenarios
 from tests.maintenance.vacuumworld import World
@@ -107,14 +107,14 @@ def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:
 def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     """What another vacuum has deleted while this one marked is taken for what no process can read."""
     without_reading_the_horizon_again(patch)
-    mark_head = keptobjects._Marking.mark
+    mark_head = reachable._Marking.mark
 
-    def mark_or_skip(self: keptobjects._Marking, head: CheckpointHead, found: keptobjects.Marks) -> None:
+    def mark_or_skip(self: reachable._Marking, head: CheckpointHead, found: reachable.Marks) -> None:
         with contextlib.suppress(DamagedObject):
             mark_head(self, head, found)
         found.needed.clear()
 
-    patch.setattr(keptobjects._Marking, "mark", mark_or_skip)
+    patch.setattr(reachable._Marking, "mark", mark_or_skip)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import Producer
+from sparktxn._engine.format import names
+from sparktxn._foundation.values.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
 from sparktxn.errors import CommandRefused, StoreUnavailable
-from sparktxn.format import names
 from sparktxn.maintenance import Problem, VerifyReport, rewrite, vacuum, verify
+from sparktxn.maintenance.attempts import Overtaken
 from sparktxn.maintenance.checking.segmentcheck import partition_problems
-from sparktxn.maintenance.overtaken import Overtaken
 from sparktxn.store import Store
-from sparktxn.values.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
 from tests.seeds import examples
 
 GOLDEN = Path(__file__).parent.parent / "compatibility" / "golden" / "format-1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktxn.log.follow.confirm import read_horizon
+from sparktxn._engine.log.follow.confirm import read_horizon
 from sparktxn.maintenance import verify
 from tests.maintenance.vacuumworld import World
 

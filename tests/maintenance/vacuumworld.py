@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._engine.objectstore.memory import MemoryStore
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
-from sparktxn.format.segment import checksum
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import VacuumReport, vacuum
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation

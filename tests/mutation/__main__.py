@@ -5,8 +5,8 @@ modules. A mutant that no test rejects is a missing test, or the same program in
 those of the second kind. A survivor that it does not explain fails the run, as does an explanation that is no longer
 needed.
 
-`make mutate ARGS='--modules scan/plan log/write/queue --tests all --sample 20'` changes other modules, in 20 places
-of each, and runs the tests of `make test` that reach the change.
+`make mutate ARGS='--modules _rows/scan/plan _engine/log/write/queue --tests all --sample 20'` changes other modules, in
+20 places of each, and runs the tests of `make test` that reach the change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.seeds import SEED_VARIABLE
 
 ROOT: Final = Path(__file__).parents[2]
 MUTANTS: Final = ROOT / "mutants"
-STATE: Final = "state/"
+STATE: Final = "_engine/state/"
 """The folder of the modules that run without a choice."""
 ALL: Final = tuple(
     f"tests/{folder}"

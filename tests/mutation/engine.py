@@ -38,7 +38,7 @@ def sample(mutants: list[str], size: int, seed: int) -> list[str]:
 
 
 def main(modules: list[str], tests: list[str], options: list[str], size: int, seed: int) -> None:
-    """Mutate `modules`, such as ``scan/plan``; without `tests` by those of pyproject.toml, without `size` all."""
+    """Mutate `modules`, such as ``_rows/scan/plan``; without `tests` by those of pyproject.toml, without `size` all."""
     # Imported here, for pytest loads this module without it; by name, for its types are not installed everywhere.
     mutmut: Any = import_module("mutmut.__main__")
     configuration: Any = import_module("mutmut.configuration")

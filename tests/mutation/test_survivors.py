@@ -91,7 +91,7 @@ def test_one_seed_draws_one_sample() -> None:
     assert sample(mutants, 1_000, seed=1) == sorted(mutants)
 
 
-@pytest.mark.parametrize("mutant", ["stats", "sparktxn.scan.plan.x_end_of__mutmut_1"])
+@pytest.mark.parametrize("mutant", ["stats", "sparktxn._rows.scan.plan.x_end_of__mutmut_1"])
 def test_a_process_that_a_test_starts_has_the_mutant_and_keeps_no_record(
     monkeypatch: pytest.MonkeyPatch, mutant: str
 ) -> None:

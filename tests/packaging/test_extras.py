@@ -14,19 +14,19 @@ import pytest
 from tests.packaging.environments import ROOT, Environment, build_wheel, installed, linked
 
 NEEDS: Final[dict[str, tuple[str, ...]]] = {
-    "sparktxn.cli": ("cli",),
-    "sparktxn.console": ("console",),
-    "sparktxn.gateway": ("gateway",),
-    "sparktxn.gateway.health": ("gateway", "metrics"),
-    "sparktxn.tables.catalog": ("catalog",),
-    "sparktxn.process.webserver": ("catalog", "console"),
-    "sparktxn.tableformats.iceberg": ("iceberg",),
-    "sparktxn.tableformats.icebergmanifests": ("iceberg",),
+    "sparktxn._programs.cli": ("cli",),
+    "sparktxn._programs.console": ("console",),
+    "sparktxn._programs.gateway": ("gateway",),
+    "sparktxn._programs.gateway.health": ("gateway", "metrics"),
+    "sparktxn._programs.catalog": ("catalog",),
+    "sparktxn._foundation.process.webserver": ("catalog", "console"),
+    "sparktxn._rows.tableformats.iceberg": ("iceberg",),
+    "sparktxn._rows.tableformats.icebergmanifests": ("iceberg",),
     "sparktxn.metrics.collector": ("metrics",),
-    "sparktxn.exporter.storemetrics": ("metrics",),
-    "sparktxn.exporter.scraping": ("metrics",),
+    "sparktxn._programs.exporter.storemetrics": ("metrics",),
+    "sparktxn._programs.exporter.scraping": ("metrics",),
     "sparktxn.metrics.tracing": ("tracing",),
-    "sparktxn.objectstore.remote": ("s3", "gcs", "azure"),
+    "sparktxn._engine.objectstore.remote": ("s3", "gcs", "azure"),
     "sparktxn.testing.objectstore_tests": ("testing",),
     "pyspark_txnlog": ("spark",),
 }
@@ -132,7 +132,7 @@ CALLS: Final = {
     "sparktxn.Store.open('abfs://container/shop')": "azure",
     "__import__('sparktxn.metrics').metrics.register()": "metrics",
     "__import__('sparktxn.metrics').metrics.trace()": "tracing",
-    "__import__('sparktxn.exporter.storemetrics')": "metrics",
+    "__import__('sparktxn._programs.exporter.storemetrics')": "metrics",
     "__import__('sparktxn.testing.objectstore_tests')": "testing",
     "__import__('pyspark_txnlog')": "spark",
     "publish_tables(sparktxn.Store.open('iceberg'), ['rides'])": "iceberg",
@@ -163,7 +163,7 @@ def may_fail(module: str, extras: set[str]) -> bool:
     """Whether a module, or the package that it is in, needs other extras."""
     owners = [owner for owner in NEEDS if module == owner or module.startswith(f"{owner}.")]
     needed = NEEDS[max(owners, key=len)] if owners else ()
-    if max(owners, key=len, default="") == "sparktxn.gateway.health":
+    if max(owners, key=len, default="") == "sparktxn._programs.gateway.health":
         return not extras.issuperset(needed)
     return bool(owners) and extras.isdisjoint(needed)
 

@@ -17,7 +17,7 @@ from pyspark_txnlog.pack import main, pack
 
 SOURCES = Path(__file__).parents[2]
 IMPORTING = (
-    "import pyspark_txnlog, pyspark_txnlog.maintenance, sparktxn, sparktxn.cli.app as app;"
+    "import pyspark_txnlog, pyspark_txnlog.maintenance, sparktxn, sparktxn._programs.cli.app as app;"
     "print(pyspark_txnlog.__file__, sparktxn.__file__, app.__file__, sep='\\n')"
 )
 

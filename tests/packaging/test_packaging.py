@@ -100,7 +100,7 @@ def test_the_wheel_carries_the_licence(wheel: Path) -> None:
 def test_the_wheel_has_the_command_and_its_packages_are_an_extra(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         texts = {name.rpartition("/")[2]: archive.read(name).decode() for name in archive.namelist()}
-    assert "txnlog = sparktxn.cli.launch:main" in texts["entry_points.txt"].splitlines()
+    assert "txnlog = sparktxn._programs.cli.launch:main" in texts["entry_points.txt"].splitlines()
     extra = re.findall(r"""^Requires-Dist: ([a-z]+)[^;\n]*; extra == ['"]cli['"]$""", texts["METADATA"], re.MULTILINE)
     assert sorted(extra) == ["rich", "typer"]
 

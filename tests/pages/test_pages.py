@@ -66,7 +66,9 @@ OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark and not
 @pytest.fixture(scope="module")
 def txnlog() -> Iterator[str]:
     """A command line for `txnlog`, in forks of a process that has imported it."""
-    with ForkServer("sparktxn.cli.app", "sparktxn.admin", "sparktxn.maintenance", "sparktxn.transfer") as server:
+    with ForkServer(
+        "sparktxn._programs.cli.app", "sparktxn.admin", "sparktxn.maintenance", "sparktxn.transfer"
+    ) as server:
         yield shlex.join([*server.python, "-m", "sparktxn"])
 
 

@@ -14,10 +14,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from sparktxn.config.topic import topic_setting
-from sparktxn.errors import DamagedObject, ErrorCode
-from sparktxn.format.checkpoint import PartRef, decode_part, digest, encode_part, part_of
-from sparktxn.format.commands import (
+from sparktxn._engine.format.checkpoint import PartRef, decode_part, digest, encode_part, part_of
+from sparktxn._engine.format.commands import (
     AlterTopic,
     Append,
     Appends,
@@ -34,16 +32,17 @@ from sparktxn.format.commands import (
     Rewrite,
     UpdateMember,
 )
-from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
-from sparktxn.format.manifest import decode_manifest, encode_manifest
-from sparktxn.format.names import entry, sealed_folder, segment_file
-from sparktxn.format.schema import stored_schema
-from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
-from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
-from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import apply_list
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.values.structs import (
+from sparktxn._engine.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
+from sparktxn._engine.format.manifest import decode_manifest, encode_manifest
+from sparktxn._engine.format.names import entry, sealed_folder, segment_file
+from sparktxn._engine.format.schema import stored_schema
+from sparktxn._engine.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
+from sparktxn._engine.format.txnindex import decode_transaction_index, encode_transaction_index
+from sparktxn._engine.state.delta import Context, Delta, Refusal
+from sparktxn._engine.state.machine import apply_list
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.config.topic import topic_setting
+from sparktxn._foundation.values.structs import (
     HalfSegment,
     ManifestRef,
     PartitionSegments,
@@ -53,6 +52,7 @@ from sparktxn.values.structs import (
     TableToPublish,
     TopicState,
 )
+from sparktxn.errors import DamagedObject, ErrorCode
 from tests.purelog import PureLog
 from tests.seeds import examples
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import ConfigurationError, Producer, Store, read_arrow
-from sparktxn.format.schema import parse_type
-from sparktxn.stage.columnconversion import plain_array, plain_type
+from sparktxn._engine.format.schema import parse_type
+from sparktxn._rows.stage.columnconversion import plain_array, plain_type
 from sparktxn.transfer import import_files
 from tests.everytype import EVERY_TYPE, FULL_ROW
 from tests.seeds import examples, seed_of

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import Producer, Store, TopicPartition, read_task
+from sparktxn._engine.log.views.readview import ReadView
 from sparktxn.admin import AdminClient
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import vacuum
 from tests.seeds import examples
 from tests.world import World
@@ -40,7 +40,7 @@ class History:
     def __init__(self, inline_bytes: int) -> None:
         # Runs of two segments, merged by twos: most transactions end after their first segments were sealed.
         settings_ = {"checkpoint_seal_segments": 2, "store_append_inline_bytes": inline_bytes}
-        with patch("sparktxn.config.store.MERGE_RUNS", 2):
+        with patch("sparktxn._foundation.config.store.MERGE_RUNS", 2):
             self.world = World({"t": PARTITIONS}, **settings_)
         self.store = self.world.store
         self.admin = AdminClient({"bootstrap.servers": self.world.uri, **self.world.options})

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sparktxn import Message, Producer, Store, TopicPartition, ViewExpired, read_task
-from sparktxn.format.commands import AlterTopic
-from sparktxn.log.views.readview import ReadView
+from sparktxn._engine.format.commands import AlterTopic
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._rows.scan.plan import Order, ReadTask
+from sparktxn._rows.stage import segmentwriter
 from sparktxn.maintenance import (
     apply_compact,
     apply_rewrite,
@@ -27,8 +29,6 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.rewriting import compactfiles
-from sparktxn.scan.plan import Order, ReadTask
-from sparktxn.stage import segmentwriter
 from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read
 from tests.property.test_rewrites import COLUMNS, commit_rows, offset_rows

@@ -33,10 +33,10 @@ from sparktxn import (
     to_pandas,
     to_polars,
 )
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._programs.cli.printedrecords import parse_start, read_topics
 from sparktxn.admin import AdminClient, OffsetSpec
-from sparktxn.cli.records import parse_start, read_topics
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import rewrite
 from sparktxn.transfer import export_topic
 from tests.halfworld import configuration5

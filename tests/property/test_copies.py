@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import ConfigurationError, Producer, Store, TopicPartition
+from sparktxn._engine.format.commands import EndTxn
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import EndTxn
-from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import CopyReport, copy_store, verify
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, inline_bytes_
 from tests.property.test_rewrites import COLUMNS, Rewriting, commit_rows, offset_rows

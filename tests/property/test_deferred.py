@@ -11,19 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, DamagedObject
-from sparktxn.format import commands as c
-from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHead, PartRef, digest, encode_part, part_of, state_digest
-from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry, encode_entry
-from sparktxn.format.names import segment_file
-from sparktxn.log.follow import replicaparts as deferred_entries
-from sparktxn.log.follow.tail import Tail
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.state.intents import INTENT_WINDOW
-from sparktxn.state.rules import RULES, Scope, parts_touched_by
-from sparktxn.testing.clocks import ManualClock
-from sparktxn.values.structs import (
+from sparktxn._engine.format import commands as c
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import CheckpointHead, PartRef, digest, encode_part, part_of, state_digest
+from sparktxn._engine.format.entry import NO_CHECKSUM, LogEntry, decode_entry, encode_entry
+from sparktxn._engine.format.names import segment_file
+from sparktxn._engine.log.follow import stateparts as deferred_entries
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._engine.state.intents import INTENT_WINDOW
+from sparktxn._engine.state.rules import RULES, Scope, parts_touched_by
+from sparktxn._foundation.values.structs import (
     HalfSegment,
     MemberState,
     PartitionState,
@@ -33,6 +31,8 @@ from sparktxn.values.structs import (
     TransactionState,
     TransactionStatus,
 )
+from sparktxn.errors import CommandRefused, DamagedObject
+from sparktxn.testing.clocks import ManualClock
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 from tests.seeds import examples

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from msgspec import Struct, field
 
+from sparktxn._engine.format.commands import Command, CreatePartitions, CreateTopic, DeleteTopic
+from sparktxn._foundation.values.structs import TopicState
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import Command, CreatePartitions, CreateTopic, DeleteTopic
-from sparktxn.values.structs import TopicState
 from tests.compatibility.independent_reader import LONG, MEMBERS
 from tests.compatibility.independent_replay import Replay, key_of
 from tests.groupcommands import GroupLog, Place, check_group, holdings, places

@@ -10,10 +10,10 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from sparktxn.format.commands import PrepareHalf
-from sparktxn.state import halfmessages, topics
-from sparktxn.state import settings as state_settings
-from sparktxn.values.structs import StoreState, TopicState
+from sparktxn._engine.format.commands import PrepareHalf
+from sparktxn._engine.state import halfmessages, topics
+from sparktxn._engine.state import settings as state_settings
+from sparktxn._foundation.values.structs import StoreState, TopicState
 from tests.property.test_state_machine import StateMachine
 
 Patch = pytest.MonkeyPatch

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.format.schema import RECORD_SCHEMA, parse_type, type_text
-from sparktxn.format.segment import INLINE_BYTES_MAX, decode_segment, encode_inline, stored_schema
+from sparktxn._engine.format.schema import RECORD_SCHEMA, parse_type, type_text
+from sparktxn._engine.format.segment import INLINE_BYTES_MAX, decode_segment, encode_inline, stored_schema
 from tests.seeds import examples
 
 COMPRESSIONS = st.sampled_from(["zstd", "lz4", "snappy", "gzip", "uncompressed", "none"])

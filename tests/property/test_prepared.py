@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import AddPartitionsToTxn, Command, CommandResult, InitProducerId
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._engine.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from sparktxn.errors import CommandRefused
-from sparktxn.format.commands import AddPartitionsToTxn, Command, CommandResult, InitProducerId
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

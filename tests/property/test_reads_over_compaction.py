@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparktxn import TopicPartition, read_arrow, read_task
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._rows.scan.plan import Isolation
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import CompactedFiles, apply_compact, plan_compact, run_compact_task
-from sparktxn.scan.plan import Isolation
 from tests.halfworld import configuration5
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, read
 from tests.property.test_compaction import KEYS, Compacting, Place, Planned, Record, check_consumers, place_of

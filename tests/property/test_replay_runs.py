@@ -14,14 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
+from sparktxn._engine.format.commands import DeleteRecords, InitProducerId
+from sparktxn._engine.log.follow.checkpointheads import open_head, read_part
+from sparktxn._engine.log.keep import replay as replaying
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._foundation.values.structs import PartitionSegments, SegmentRef, StateRecord
 from sparktxn.errors import CommandRefused
-from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
-from sparktxn.format.commands import DeleteRecords, InitProducerId
-from sparktxn.log.follow.heads import open_head, read_part
-from sparktxn.log.keep import replay as replaying
-from sparktxn.log.keep.replay import Replay
-from sparktxn.values.structs import PartitionSegments, SegmentRef, StateRecord
 from tests.maintenance.vacuumworld import LEFT, RIGHT, World
 from tests.producercommands import ProducerCommands
 from tests.seeds import examples

@@ -16,8 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import ReadTask, Store, ViewExpired, read_task
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.log.views.readview import ReadView
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._rows.scan.offsets import offset_for_time
+from sparktxn._rows.scan.plan import Isolation, Order
+from sparktxn._rows.scan.storedfiles import committed_files, have_cut_parts
+from sparktxn._rows.scan.systemtables import TableSelection
+from sparktxn._rows.stage import segmentwriter
 from sparktxn.maintenance import (
     RewriteReport,
     RewrittenFiles,
@@ -28,11 +33,6 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.publishing.background import Folder
-from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, Order
-from sparktxn.scan.storedfiles import committed_files, have_cut_parts
-from sparktxn.scan.systemtables import TableSelection
-from sparktxn.stage import segmentwriter
 from sparktxn.store import read_table_task
 from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import (

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparktxn.format.schema import check_schema
-from sparktxn.stage.batchcommits import fingerprint_of
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.stager import SegmentStager
+from sparktxn._engine.format.schema import check_schema
+from sparktxn._rows.stage.batchcommits import fingerprint_of
+from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.testing.clocks import ManualClock
 from tests.seeds import examples
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format import names
-from sparktxn.format.commands import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import (
     AlterStore,
     AlterTopic,
     CheckHalf,
@@ -32,14 +30,16 @@ from sparktxn.format.commands import (
     PrepareHalf,
     ResumeHalf,
 )
-from sparktxn.format.manifest import decode_manifest
-from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.state.transactions.partitions import last_stable_offset
+from sparktxn._engine.format.manifest import decode_manifest
+from sparktxn._engine.format.txnindex import decode_transaction_index
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.values.structs import AbortedTransaction, HalfSegment, SegmentRef
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
-from sparktxn.values.structs import AbortedTransaction, HalfSegment, SegmentRef
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 from tests.referencemodel import STORE, ReferenceModel

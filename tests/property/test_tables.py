@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.table import StaticTable
 
 from sparktxn import Store
-from sparktxn.log.write.storeclock import store_now_ms
+from sparktxn._engine.log.write.storeclock import store_now_ms
 from sparktxn.maintenance import repair, vacuum, verify
 from sparktxn.maintenance.publishing.publish import PublishedTable, publish_tables
 from tests.compatibility.independent_reader import StoreReader

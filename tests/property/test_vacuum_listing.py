@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CreateTopic, DeleteRecords, DeleteTopic, DiscardHalf, EndHalf, PrepareHalf
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.values.structs import HalfSegment
+from sparktxn._rows.scan.plan import segments_between
 from sparktxn.errors import CommandRefused
-from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, DiscardHalf, EndHalf, PrepareHalf
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import rewrite
 from sparktxn.maintenance.vacuuming import incrementallisting
-from sparktxn.scan.plan import segments_between
 from sparktxn.testing.faultystore import Died, Fault
-from sparktxn.values.structs import HalfSegment
 from tests.maintenance.vacuumworld import TOPIC, World
 from tests.seeds import examples
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import ConfigurationError, Store, read_arrow, read_task, to_duckdb, to_pandas, to_polars
-from sparktxn.scan.conditions import Condition
+from sparktxn._rows.scan.conditions import Condition
 from sparktxn.transfer import export_topic
 from tests.columnhistory import OPTIONS, TYPES, ColumnHistory, Row, Snapshot, expected
 from tests.seeds import examples, seed_of

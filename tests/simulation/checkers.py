@@ -11,16 +11,16 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.format.commands import Append
-from sparktxn.log.follow import confirm
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.follow.heads import read_head
-from sparktxn.log.follow.tail import Tail
-from sparktxn.log.views.readview import capture_view
-from sparktxn.state.transactions.producerfencing import next_sequence
-from sparktxn.values.structs import TopicState
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import CheckpointHead
+from sparktxn._engine.format.commands import Append
+from sparktxn._engine.log.follow import confirm
+from sparktxn._engine.log.follow.checkpointheads import read_head
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.log.views.readview import capture_view
+from sparktxn._engine.state.transactions.producerfencing import next_sequence
+from sparktxn._foundation.values.structs import TopicState
 from tests.simulation.history import Attempt, History, Observation, Outcome, observe
 from tests.simulation.inlineappends import check_carried
 from tests.simulation.truth import (

@@ -14,15 +14,15 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, field
 
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._rows.scan.plan import Isolation, ReadTask
+from sparktxn._rows.scan.reader import read
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException, RetentionPassed, StoreUnavailable, ViewExpired
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
 from sparktxn.producer import Producer
-from sparktxn.scan.plan import Isolation, ReadTask
-from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died
 from tests.simulation.clienthistory import Batch, ClientHistory, Place, Range, Record, Transaction

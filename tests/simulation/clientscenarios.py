@@ -7,14 +7,14 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from sparktxn.format.commands import InitProducerId
-from sparktxn.log.log import Log
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._foundation.values.structs import CommittedOffset, TransactionState, TransactionStatus
 from sparktxn.maintenance import verify
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import RandomIds
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock, StrictBackground
-from sparktxn.values.structs import CommittedOffset, TransactionState, TransactionStatus
 from tests.lending import lend_log, take_log_back
 from tests.simulation.clienthistory import ClientHistory, Committed
 from tests.simulation.clientprograms import (

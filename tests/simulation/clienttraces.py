@@ -13,17 +13,17 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn._engine.format.entry import decode_entry, seal_document
+from sparktxn._engine.log.write.queue import LISTS_BYTES_MAX
+from sparktxn._kafka.message import TopicPartition
+from sparktxn._rows.stage.stagedsegment import StagedSegment
+from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.consumer import Consumer
 from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import decode_entry, seal_document
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.write.queue import LISTS_BYTES_MAX
 from sparktxn.producer import Producer
-from sparktxn.producer.states import TransactionPhase
-from sparktxn.stage.stagedsegment import StagedSegment
-from sparktxn.stage.stager import SegmentStager
+from sparktxn.producer.transactionstates import TransactionPhase
 from sparktxn.store import SinkCommit, Store
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, Operation, Script

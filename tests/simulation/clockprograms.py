@@ -11,12 +11,12 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import ExpireTransactionalId, InitProducerId
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import ExpireTransactionalId, InitProducerId
-from sparktxn.format.entry import decode_entry
-from sparktxn.log.log import Log
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.commands import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import (
     Append,
     Command,
     CommandResult,
@@ -25,10 +23,12 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from sparktxn.format.names import parse_checkpoint_head, parse_entry
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
-from sparktxn.objectstore.putting import put_until_stored
+from sparktxn._engine.format.names import parse_checkpoint_head, parse_entry
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._engine.objectstore.puts import put_until_stored
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
 from tests.producercommands import ProducerCommands
 from tests.simulation.history import Attempt, History, Job, Outcome
 from tests.simulation.inlineappends import inlined

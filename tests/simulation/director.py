@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from sparktxn.config.store import StoreSettings
-from sparktxn.log.log import Log
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.config.store import StoreSettings
 from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.lending import lend_log, take_log_back

@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from sparktxn._foundation.process import background, handles
 from sparktxn.errors import DamagedObject, KafkaException
-from sparktxn.process import background, dropped
 
 __all__ = ["Fiber", "FiberBackground", "Owner", "cooperative_threads", "current_fiber", "no_collections"]
 
@@ -296,18 +296,18 @@ class _Threading:
 _THREADING: Final = _Threading()
 
 
-class _Caretaker(dropped.Caretaker):
+class _Caretaker(handles.Caretaker):
     """Has a thread of the simulated process give back what that one has dropped.
 
     Real threads of other tests may still be at work, and what they hold stays with the real caretaker.
     """
 
-    def __init__(self, real: dropped.Caretaker) -> None:
+    def __init__(self, real: handles.Caretaker) -> None:
         super().__init__()
         self._real = real
 
-    def hold(self) -> dropped.Held:
-        return self._real.hold() if current_fiber() is None else dropped.Held(self)
+    def hold(self) -> handles.Held:
+        return self._real.hold() if current_fiber() is None else handles.Held(self)
 
     def release(self) -> None:
         """Nothing is counted: processes are given a thread for each work."""
@@ -352,8 +352,8 @@ def cooperative_threads() -> Iterator[None]:
     What handles that are dropped have held is given back by a thread of the process that has dropped them.
     """
     changed = _using_threads(len(sys.modules))
-    caretaker, started = dropped._caretaker, background._started
-    dropped._caretaker = _Caretaker(caretaker)
+    caretaker, started = handles._caretaker, background._started
+    handles._caretaker = _Caretaker(caretaker)
     background._started = weakref.WeakSet()  # the exit of the interpreter ends real threads only
     for module in changed:
         module.__dict__["threading"] = _THREADING
@@ -362,7 +362,7 @@ def cooperative_threads() -> Iterator[None]:
     finally:
         for module in changed:
             module.__dict__["threading"] = threading
-        dropped._caretaker, background._started = caretaker, started
+        handles._caretaker, background._started = caretaker, started
 
 
 class _FiberFuture(Future[Result]):

@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from sparktxn.format import names
-from sparktxn.format.commands import Command, EndTxn, ExpireMember, OffsetCommit, TxnOffsetCommit
-from sparktxn.format.entry import decode_entry
-from sparktxn.state.delta import Context, Delta
-from sparktxn.state.machine import apply_entry
-from sparktxn.values.structs import MemberState, StateKey
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, EndTxn, ExpireMember, OffsetCommit, TxnOffsetCommit
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.state.delta import Context, Delta
+from sparktxn._engine.state.machine import apply_entry
+from sparktxn._foundation.values.structs import MemberState, StateKey
 from tests.groupcommands import Place, check_group, holdings, places
 from tests.simulation.groupprograms import GROUP, GroupCommit, GroupHistory, TransactionKey
 from tests.simulation.truth import RecordedObjects

@@ -15,9 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     Command,
     CommandResult,
     CreatePartitions,
@@ -31,11 +29,13 @@ from sparktxn.format.commands import (
     ReleasePartitions,
     UpdateMember,
 )
-from sparktxn.log.log import Log
-from sparktxn.log.write.queue import Ticket
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.queue import Ticket
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
-from sparktxn.values.structs import MemberState
 from tests.groupcommands import Place, holdings, places
 from tests.producercommands import ProducerCommands
 from tests.simulation.commandprograms import delete_behind_checkpoints

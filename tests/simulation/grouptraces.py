@@ -7,8 +7,7 @@ from itertools import count
 
 import pytest
 
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     Command,
     CommandResult,
     ExpireMember,
@@ -18,7 +17,8 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     ReleasePartitions,
 )
-from sparktxn.values.structs import MemberState
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn.errors import CommandRefused, ErrorCode
 from tests.groupcommands import Place, places
 from tests.simulation.director import Act
 from tests.simulation.scripted import LEFT, RIGHT, ScriptedWorld, entry_name

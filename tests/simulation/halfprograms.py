@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparktxn._engine.format.commands import Command, EndHalf, ResumeHalf
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.values.structs import HalfSegment, HalfState
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.errors import KafkaException, StoreUnavailable
-from sparktxn.format.commands import Command, EndHalf, ResumeHalf
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.log import Log
-from sparktxn.values.structs import HalfSegment, HalfState
 from tests.simulation.clienthistory import ClientHistory
 from tests.simulation.clientprograms import ClientWorld, Program, connect
 from tests.simulation.history import Outcome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sparktxn._engine.format.commands import Command, CommandResult, DiscardHalf, EndHalf, ResumeHalf
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import Command, CommandResult, DiscardHalf, EndHalf, ResumeHalf
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.store import Store
 from tests.simulation.director import Act
 from tests.simulation.scripted import ScriptedWorld, entry_name

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 from msgspec import Struct, field
 
-from sparktxn.format import names
-from sparktxn.format.manifest import decode_manifest
-from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.values.structs import AbortedTransaction
+from sparktxn._engine.format import names
+from sparktxn._engine.format.manifest import decode_manifest
+from sparktxn._engine.format.txnindex import decode_transaction_index
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values.structs import AbortedTransaction
 
 __all__ = ["Attempt", "History", "Job", "Observation", "Outcome", "Placed", "observe"]
 

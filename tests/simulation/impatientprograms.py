@@ -14,6 +14,11 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from msgspec import Struct, field
 
+from sparktxn._engine.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn._engine.log.log import Log
+from sparktxn._kafka.message import Message, TopicPartition
+from sparktxn._rows.stage.stagedsegment import StagedSegment
+from sparktxn._rows.stage.stager import SegmentStager, StageTopic
 from sparktxn.consumer import Consumer
 from sparktxn.errors import (
     BatchRefused,
@@ -22,12 +27,7 @@ from sparktxn.errors import (
     OutcomeUnknown,
     ProducerFenced,
 )
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
-from sparktxn.kafka.message import Message, TopicPartition
-from sparktxn.log.log import Log
 from sparktxn.producer import Producer
-from sparktxn.stage.stagedsegment import StagedSegment
-from sparktxn.stage.stager import SegmentStager, StageTopic
 from sparktxn.store import SinkCommit, Store
 from tests.simulation.clienthistory import Delivery, Request, Transaction
 from tests.simulation.clientprograms import ClientWorld, Program, connect

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.format.segment import checksum
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.commands import Append
-from sparktxn.format.entry import decode_entry
-from sparktxn.format.segment import checksum
 from tests.simulation.truth import RecordedObjects, Truth
 
 __all__ = ["check_carried", "check_kept", "inlined"]

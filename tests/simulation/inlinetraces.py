@@ -7,14 +7,14 @@ from contextlib import suppress
 
 import pytest
 
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._rows.scan.plan import plan_ranges
+from sparktxn._rows.scan.reader import read
 from sparktxn.errors import DamagedObject, ViewExpired
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import VacuumReport, rewrite, vacuum
-from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import Producer
-from sparktxn.scan.plan import plan_ranges
-from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Fault, FaultyStore
 from tests.simulation.director import Act

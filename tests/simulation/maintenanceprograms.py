@@ -9,12 +9,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.store import StoreOptions
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._kafka.message import TopicPartition
 from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, NewTopic
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, KafkaException
-from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.log import Log
 from sparktxn.maintenance import (
     Sweeper,
     apply_compact,
@@ -31,9 +32,8 @@ from sparktxn.maintenance.copying.storecopy import Copying, Work
 from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.maintenance.rewriting.compactfiles import copy_newest
 from sparktxn.maintenance.rewriting.rewritefiles import copy_records
-from sparktxn.process.clock import RandomIds
 from sparktxn.producer import Producer
-from sparktxn.producer.states import PreparedTransaction
+from sparktxn.producer.transactionstates import PreparedTransaction
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock, StrictBackground
 from tests.simulation.clienthistory import Transaction

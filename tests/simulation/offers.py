@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sparktxn.format import names
-from sparktxn.format.commands import Append, Command, InitProducerId, OffsetCommit, TxnOffsetCommit
-from sparktxn.format.entry import decode_entry, decode_intent
-from sparktxn.log.views.readview import ReadView
-from sparktxn.objectstore.contract import ObjectStore
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, Command, InitProducerId, OffsetCommit, TxnOffsetCommit
+from sparktxn._engine.format.entry import decode_entry, decode_intent
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
 from tests.simulation.clienthistory import ClientHistory
 from tests.simulation.history import observe
 from tests.simulation.simulator import Offer

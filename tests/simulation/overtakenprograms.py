@@ -21,23 +21,23 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import decode_part
+from sparktxn._engine.format.commands import CommandResult, CreateTopic, InitProducerId
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.log.follow import checkpointheads as checkpoints
+from sparktxn._engine.log.follow import tail
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.keep import sealedruns, sealing
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write import slotrace
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.values.structs import SegmentRef
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.checkpoint import decode_part
-from sparktxn.format.commands import CommandResult, CreateTopic, InitProducerId
-from sparktxn.format.entry import decode_entry
-from sparktxn.log.follow import heads as checkpoints
-from sparktxn.log.follow import tail
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.keep import runs, sealing
-from sparktxn.log.log import Log
-from sparktxn.log.write import slotrace
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock, SeededIds, StrictBackground
 from sparktxn.testing.faultystore import Fault, Operation
-from sparktxn.values.structs import SegmentRef
 from tests.producercommands import ProducerCommands
 from tests.simulation import history as history_module
 from tests.simulation.checkers import check_checkpoints, check_order, check_same_end, check_views, usable_heads
@@ -99,7 +99,7 @@ def small_objects() -> Iterator[None]:
         (module, name): value
         for module, name, value in (
             (sealing, "encode_manifest", _encode_manifest),
-            (runs, "decode_manifest", manifest),
+            (sealedruns, "decode_manifest", manifest),
             (history_module, "decode_manifest", manifest),
             (tail, "decode_entry", entry),
             (slotrace, "decode_entry", entry),

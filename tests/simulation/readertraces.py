@@ -6,16 +6,16 @@ from contextlib import suppress
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
+from sparktxn._engine.format.entry import encode_intent
+from sparktxn._engine.state.intents import INTENT_WINDOW
+from sparktxn._foundation.values.structs import TransactionStatus
+from sparktxn._rows.scan.commitorder import checked_commits
+from sparktxn._rows.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn.errors import CommandRefused
-from sparktxn.format import names
-from sparktxn.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
-from sparktxn.format.entry import encode_intent
 from sparktxn.maintenance import Sweeper
-from sparktxn.scan.commitorder import checked_commits
-from sparktxn.scan.microbatchcut import CommitCut, commit_cut
-from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.store import Store
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.simulation.scripted import LEFT, RIGHT, SETTINGS, ScriptedWorld, entry_name, plain_offset
 from tests.simulation.traces import TRACES, fused, trace_of

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format.commands import AlterTopic, CreateTopic, DeleteRecords, DeleteTopic, Rewrite
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._rows.scan.commitorder import checked_commits, plan_commits
+from sparktxn._rows.scan.microbatchcut import commit_cut
+from sparktxn._rows.scan.plan import ReadTask, plan_ranges
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteRecords, DeleteTopic, Rewrite
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import RewriteReport, compact, rewrite
 from sparktxn.producer import Producer
-from sparktxn.scan.commitorder import checked_commits, plan_commits
-from sparktxn.scan.microbatchcut import commit_cut
-from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.store import Store
 from tests.simulation.director import Act
 from tests.simulation.readertraces import TRACES

@@ -7,10 +7,8 @@ from itertools import count
 
 import pyarrow as pa
 
-from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, OutcomeLost
-from sparktxn.format import names
-from sparktxn.format.commands import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import (
     Command,
     CommandResult,
     CreateTopic,
@@ -18,13 +16,15 @@ from sparktxn.format.commands import (
     OffsetCommit,
     OffsetToCommit,
 )
-from sparktxn.log.follow.confirm import read_horizon
-from sparktxn.log.log import Log
+from sparktxn._engine.log.follow.confirm import read_horizon
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import InlineBackground
+from sparktxn._foundation.process.clock import Clock
+from sparktxn._rows.scan.plan import ReadTask
+from sparktxn._rows.scan.reader import read
+from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.maintenance import VacuumReport, vacuum
-from sparktxn.process.background import InlineBackground
-from sparktxn.process.clock import Clock
-from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.clocks import SeededIds
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, Script

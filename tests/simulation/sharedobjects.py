@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 
-from sparktxn.format.names import parse_entry
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn._engine.format.names import parse_entry
+from sparktxn._engine.objectstore.contract import ObjectInfo, PutOutcome
 
 __all__ = ["SharedObjects"]
 

@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 from greenlet import getcurrent
 from msgspec import Struct
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.format import names
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import PutOutcome, check_time
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import time_left_s
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format import names
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import PutOutcome, check_time
-from sparktxn.process.background import Background
-from sparktxn.process.clock import time_left_s
 from sparktxn.testing.clocks import StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Script
 from tests.lending import lend_log, take_log_back

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from sparktxn.format import names
-from sparktxn.format.checkpoint import TABLES_PREFIX
-from sparktxn.format.commands import Append, PublishTables
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import TABLES_PREFIX
+from sparktxn._engine.format.commands import Append, PublishTables
+from sparktxn._foundation.values.structs import TableState
+from sparktxn._rows.tableformats import delta, iceberg
+from sparktxn._rows.tableformats import version as icebergnames
 from sparktxn.maintenance import PublishReport
-from sparktxn.tableformats import delta, iceberg
-from sparktxn.tableformats import version as icebergnames
-from sparktxn.values.structs import TableState
 from tests.deltareader import DeltaRow, DeltaVersions
 from tests.icebergreader import IcebergVersions
 from tests.simulation.clienthistory import Batch, ClientHistory, Record

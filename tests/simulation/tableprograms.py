@@ -10,13 +10,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from sparktxn._engine.format.names import parse_entry
+from sparktxn._engine.log.follow.checkpointheads import copied_entry
+from sparktxn._engine.log.log import Log
+from sparktxn._foundation.process.clock import RandomIds
 from sparktxn.errors import DamagedObject
-from sparktxn.format.names import parse_entry
-from sparktxn.log.follow.heads import copied_entry
-from sparktxn.log.log import Log
 from sparktxn.maintenance import PublishReport, apply_retention, list_tables, publish_tables, verify
 from sparktxn.maintenance.publishing.publish import PublishJob
-from sparktxn.process.clock import RandomIds
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock, StrictBackground
 from sparktxn.testing.faultystore import Died, Operation

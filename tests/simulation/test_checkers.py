@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format.commands import Append
+from sparktxn._engine.format.commands import Append
 from tests.simulation import checkers
 from tests.simulation.checkers import ABORTED, COMMITTED, Truth, replay
 from tests.simulation.history import History, Outcome

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format import checkpoint, entry
+from sparktxn._engine.format.commands import CommandResult
+from sparktxn._engine.format.entry import encode_list
+from sparktxn._engine.log.follow import follower, tail
+from sparktxn._engine.log.write import committer, queue, storeclock, transactiontimeouts
+from sparktxn._engine.log.write.queue import CheckedList, Ticket
+from sparktxn._engine.state import machine
+from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.groups import groups
+from sparktxn._engine.state.transactions import partitions, sinks
+from sparktxn._engine.state.transactions.producerfencing import next_sequence
+from sparktxn._foundation.values.structs import PendingOffsets
+from sparktxn._rows.stage.batchcommits import BatchCommits
 from sparktxn.consumer import client as consumer_client
 from sparktxn.errors import DamagedObject, ErrorCode
-from sparktxn.format import checkpoint, entry
-from sparktxn.format.commands import CommandResult
-from sparktxn.format.entry import encode_list
-from sparktxn.log.follow import follower, tail
-from sparktxn.log.write import committer, queue, storeclock, timeouts
-from sparktxn.log.write.queue import CheckedList, Ticket
 from sparktxn.producer import transactionerrors
 from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.transactionerrors import FAILURES, Failure, TransactionOperation
-from sparktxn.stage.batchcommits import BatchCommits
-from sparktxn.state import machine
-from sparktxn.state.delta import Refusal
-from sparktxn.state.groups import groups
-from sparktxn.state.transactions import partitions, sinks
-from sparktxn.state.transactions.producerfencing import next_sequence
-from sparktxn.values.structs import PendingOffsets
 from tests.simulation import clienttraces as traces
 from tests.simulation.scenarios import simulate
 from tests.simulation.scripted import ScriptedWorld
@@ -141,8 +141,10 @@ def without_fenced_members(patch: Patch) -> None:
 
 def without_time_outs_for_groups(patch: Patch) -> None:
     """Only a transaction that holds up a partition's readers is looked at."""
-    held_by = timeouts._held_by
-    patch.setattr(timeouts, "_held_by", lambda record: () if isinstance(record, PendingOffsets) else held_by(record))
+    held_by = transactiontimeouts._held_by
+    patch.setattr(
+        transactiontimeouts, "_held_by", lambda record: () if isinstance(record, PendingOffsets) else held_by(record)
+    )
 
 
 def without_a_way_back(patch: Patch) -> None:

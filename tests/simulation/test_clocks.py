@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sparktxn.log.log import Log
-from sparktxn.log.write.storeclock import ClockCheck
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.storeclock import ClockCheck
 from sparktxn.maintenance.sweeping.sweep import Ages, IdleFrom
 from tests.simulation.simulate import run_seeds
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format.commands import CommandResult, ExpectEndOffset
-from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.rules import RULES
+from sparktxn._engine.format.commands import CommandResult, ExpectEndOffset
+from sparktxn._engine.state.delta import Context, Delta, Refusal
+from sparktxn._engine.state.rules import RULES
 from tests.handlers import handle
 from tests.simulation.history import Outcome
 from tests.simulation.scenarios import record_clients, simulate

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.commands import Append, EndTxn, Rewrite
-from sparktxn.log.follow.confirm import read_horizon
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, EndTxn, Rewrite
+from sparktxn._engine.log.follow.confirm import read_horizon
 from tests.simulation.scenarios import record, record_clients
 from tests.simulation.simulator import Simulator
 from tests.simulation.truth import replay

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from sparktxn._engine.objectstore.contract import PutOutcome
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, at_operation
 from tests.simulation.sharedobjects import SharedObjects
 

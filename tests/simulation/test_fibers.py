@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn.process import background, dropped
+from sparktxn._foundation.process import background, handles
 from sparktxn.producer import linger
 from sparktxn.store import registry
 from sparktxn.testing.faultystore import Died
@@ -160,8 +160,8 @@ def test_what_a_dropped_handle_held_is_given_back_by_a_thread_of_its_process() -
     given_back: list[str] = []
 
     def program(process: Process) -> None:
-        held = dropped.hold()
-        dropped.give_back_later(lambda: given_back.append(process.name))
+        held = handles.hold()
+        handles.give_back_later(lambda: given_back.append(process.name))
         assert not given_back
         process.sleep(1)
         held.release()
@@ -174,7 +174,7 @@ def test_the_thread_that_serves_real_handles_may_end_while_a_simulation_runs() -
     """The handles that come after it have a thread again."""
     may_end, done = Event(), Event()
     thread, held = served_by_a_thread()
-    dropped.give_back_later(partial(wait_for, may_end))
+    handles.give_back_later(partial(wait_for, may_end))
     held.release()
 
     def program(process: Process) -> None:
@@ -183,8 +183,8 @@ def test_the_thread_that_serves_real_handles_may_end_while_a_simulation_runs() -
 
     run(program)
     assert not thread.is_alive()
-    held = dropped.hold()
-    dropped.give_back_later(done.set)
+    held = handles.hold()
+    handles.give_back_later(done.set)
     assert done.wait(60)
     held.release()
 
@@ -194,8 +194,8 @@ def test_real_handles_are_given_back_while_a_simulation_runs() -> None:
     thread, held = served_by_a_thread()
 
     def program(process: Process) -> None:
-        held_by_process = dropped.hold()
-        in_a_real_thread(lambda: dropped.give_back_later(done.set))
+        held_by_process = handles.hold()
+        in_a_real_thread(lambda: handles.give_back_later(done.set))
         assert done.wait(60)
         in_a_real_thread(held.release)
         held_by_process.release()
@@ -209,14 +209,14 @@ def wait_for(event: Event) -> None:
     event.wait(60)
 
 
-def served_by_a_thread() -> tuple[Thread, dropped.Held]:
+def served_by_a_thread() -> tuple[Thread, handles.Held]:
     """The thread of real handles, and the only thing that is held."""
     give_up_at_s = monotonic() + 60
     while (running := serving()) and monotonic() < give_up_at_s:
         gc.collect()
         sleep(0.005)
     assert not running, "something of another test is held"
-    held = dropped.hold()
+    held = handles.hold()
     return serving()[0], held
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions
-from sparktxn.log.log import Log
-from sparktxn.state.groups import groups, reconciliation
-from sparktxn.state.groups.reconciliation import Roster
-from sparktxn.state.rules import RULES
+from sparktxn._engine.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.state.groups import groups, reconciliation
+from sparktxn._engine.state.groups.reconciliation import Roster
+from sparktxn._engine.state.rules import RULES
 from tests.handlers import handle
 from tests.simulation import grouptraces as traces
 from tests.simulation.groupcheckers import steps_of

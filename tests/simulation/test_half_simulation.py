@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import CommandResult, DiscardHalf, EndHalf
+from sparktxn._engine.log.views.readview import PartitionView
+from sparktxn._engine.state import halfmessages
+from sparktxn._engine.state.delta import Context, Delta, Refusal
+from sparktxn._engine.state.rules import RULES
+from sparktxn._foundation.values.structs import HalfOutcome, HalfState
+from sparktxn._rows.scan import commitorder, microbatchcut
 from sparktxn.errors import DamagedObject
-from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
-from sparktxn.log.views.readview import PartitionView
-from sparktxn.maintenance import keptobjects
-from sparktxn.scan import commitorder, microbatchcut
-from sparktxn.state import halfmessages
-from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.rules import RULES
-from sparktxn.values.structs import HalfOutcome, HalfState
+from sparktxn.maintenance import reachable
 from tests.handlers import handle
 from tests.simulation import halftraces as traces
 from tests.simulation.history import Outcome
@@ -107,7 +107,7 @@ def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_marks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(keptobjects._Marking, "_mark_halves", lambda *_: None)
+    patch.setattr(reachable._Marking, "_mark_halves", lambda *_: None)
 
 
 def without_commit_order(patch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sparktxn.format.commands import Append
-from sparktxn.format.entry import decode_entry
-from sparktxn.log.follow import inlinerecords
+from sparktxn._engine.format.commands import Append
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.log.follow import inlinerecords
+from sparktxn._rows.scan import segmentbytes
 from sparktxn.maintenance.vacuuming import garbage
-from sparktxn.scan import fetching
 from tests.simulation import inlinetraces
 from tests.simulation.inlinetraces import TRACES, Trace
 from tests.simulation.scripted import ScriptedWorld
@@ -46,14 +46,14 @@ def without_checked_records(patch: Patch) -> None:
         return dict.fromkeys(segments, first)
 
     patch.setattr(inlinerecords, "_carried", carried)
-    patch.setattr(fetching, "check_bytes", lambda *_, **__: None)
-    patch.setattr(sys.modules["sparktxn.scan.reader"], "check_bytes", lambda *_, **__: None)
-    patch.setattr(sys.modules["sparktxn.scan.storedrecords"], "check_bytes", lambda *_, **__: None)
+    patch.setattr(segmentbytes, "check_bytes", lambda *_, **__: None)
+    patch.setattr(sys.modules["sparktxn._rows.scan.reader"], "check_bytes", lambda *_, **__: None)
+    patch.setattr(sys.modules["sparktxn._rows.scan.storedrecords"], "check_bytes", lambda *_, **__: None)
 
 
 def without_the_horizon(patch: Patch) -> None:
     """An entry that is missing, or another one, is damage, whatever a vacuum has passed."""
-    patch.setattr(sys.modules["sparktxn.scan.plan"], "judge", lambda objects, premise: None)
+    patch.setattr(sys.modules["sparktxn._rows.scan.plan"], "judge", lambda objects, premise: None)
 
 
 BUILDS: list[tuple[Callable[[Patch], None], Trace]] = [

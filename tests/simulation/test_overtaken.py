@@ -8,9 +8,9 @@ from itertools import islice
 
 import pytest
 
-from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHead, decode_head
-from sparktxn.log.keep.checkpointer import Checkpointer
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import CheckpointHead, decode_head
+from sparktxn._engine.log.keep.checkpointer import Checkpointer
 from sparktxn.maintenance.vacuuming.vacuum import _Round
 from tests.maintenance import test_vacuum_rules as rules
 from tests.seeds import examples

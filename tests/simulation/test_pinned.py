@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format.commands import CreateTopic
 from sparktxn.errors import KafkaException
-from sparktxn.format.commands import CreateTopic
 from sparktxn.producer import Producer
 from tests.simulation.director import Act
 from tests.simulation.scenarios import simulate

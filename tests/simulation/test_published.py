@@ -10,18 +10,18 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import PublishTables, TableToPublish
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.state import tables
+from sparktxn._engine.state.delta import Delta, Refusal
+from sparktxn._foundation.values.structs import TableState, TopicState
+from sparktxn._rows.tableformats import delta, iceberg
+from sparktxn._rows.tableformats.deltacheckpoint import CommitInfo
+from sparktxn._rows.tableformats.version import TableVersion
 from sparktxn.errors import DamagedObject
-from sparktxn.format.commands import PublishTables, TableToPublish
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import tablemetadata as metadata
 from sparktxn.maintenance import tableobjects
 from sparktxn.maintenance.publishing import publish
-from sparktxn.state import tables
-from sparktxn.state.delta import Delta, Refusal
-from sparktxn.tableformats import delta, iceberg
-from sparktxn.tableformats.deltacheckpoint import CommitInfo
-from sparktxn.tableformats.version import TableVersion
-from sparktxn.values.structs import TableState, TopicState
 from tests.simulation.fibers import current_fiber
 from tests.simulation.scenarios import record_published, simulate
 from tests.simulation.simulator import Process

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sparktxn.log.follow.follower import Follower
-from sparktxn.maintenance.keptobjects import Marks
+from sparktxn._engine.log.follow.follower import Follower
+from sparktxn.maintenance.reachable import Marks
 from sparktxn.maintenance.vacuuming import garbage
 from sparktxn.maintenance.vacuuming.garbage import Garbage
 from sparktxn.testing.faultystore import Fault

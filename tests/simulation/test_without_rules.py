@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format import names
-from sparktxn.format.commands import EndTxn
-from sparktxn.format.entry import encode_entry
-from sparktxn.log.follow import confirm, follower
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.write.slotrace import Slot
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.scan import microbatchcut
-from sparktxn.state import coordinator
-from sparktxn.state import intents as state_intents
-from sparktxn.state.groups import groups
-from sparktxn.state.rules import RULES
-from sparktxn.state.transactions import partitions, transactions
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import EndTxn
+from sparktxn._engine.format.entry import encode_entry
+from sparktxn._engine.log.follow import confirm, follower
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.write.slotrace import Slot
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._engine.state import coordinator
+from sparktxn._engine.state import intents as state_intents
+from sparktxn._engine.state.groups import groups
+from sparktxn._engine.state.rules import RULES
+from sparktxn._engine.state.transactions import partitions, transactions
+from sparktxn._rows.scan import microbatchcut
 from tests.handlers import handle
 from tests.simulation import readertraces, rewritetraces, traces
 from tests.simulation.scripted import ScriptedWorld

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Append, Command, CommandResult, EndTxn, TxnOffsetCommit
+from sparktxn._engine.log.follow.confirm import write_horizon
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import ReadView
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeLost, OutcomeUnknown, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, TxnOffsetCommit
-from sparktxn.log.follow.confirm import write_horizon
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Fault

@@ -11,14 +11,14 @@ from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, digest, encode_part
-from sparktxn.format.commands import Command
-from sparktxn.format.entry import LogEntry
-from sparktxn.log.follow.tail import Tail
-from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.values.structs import (
+from sparktxn._engine.format.checkpoint import SEGMENTS_PREFIX, digest, encode_part
+from sparktxn._engine.format.commands import Command
+from sparktxn._engine.format.entry import LogEntry
+from sparktxn._engine.log.follow.tail import Tail
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.values.structs import (
     AbortedTransaction,
     CommittedOffset,
     PartitionSegments,

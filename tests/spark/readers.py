@@ -14,7 +14,7 @@ from pyspark_txnlog.reading.batch_reader import FilteringTxnLogReader, TxnLogRea
 from pyspark_txnlog.reading.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.reading.streams import stream_reader_of
 from sparktxn import Store
-from sparktxn.process.clock import Clock
+from sparktxn._foundation.process.clock import Clock
 
 VALUE = StructType([StructField("value", BinaryType())])
 

@@ -115,7 +115,7 @@ def test_a_stream_starts_where_a_timestamp_says(timed: Store, monkeypatch: pytes
     assert first(startingTimestamp=str(T0 + 500), startingOffsetsByTimestampStrategy="latest") == {"0": 11, "1": 0}
     with pytest.raises(ConfigurationError, match="'startingOffsets' does not name t-1"):
         first(startingOffsets=at(p0=5))
-    monkeypatch.setattr("sparktxn.process.clock.SystemClock.wall_ms", lambda _: T0 + 7_200_003)
+    monkeypatch.setattr("sparktxn._foundation.process.clock.SystemClock.wall_ms", lambda _: T0 + 7_200_003)
     assert first(startingOffsets="-2 hours") == {"0": 3, "1": 0}
 
 

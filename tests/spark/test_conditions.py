@@ -17,8 +17,8 @@ from pyspark.sql.datasource import EqualTo, In, IsNotNull, StringEndsWith
 from pyspark_txnlog import count, scan
 from pyspark_txnlog.options.filters import pushed_condition
 from sparktxn import ConfigurationError, Producer, Store
-from sparktxn.format.segment import decode_row_groups
-from sparktxn.scan import reader
+from sparktxn._engine.format.segment import decode_row_groups
+from sparktxn._rows.scan import reader
 from tests.spark.readers import batch_reader, stream_reader
 
 if TYPE_CHECKING:

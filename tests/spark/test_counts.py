@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 
 import pyspark_txnlog
 from sparktxn import Producer, Store, TopicPartition, read_task
+from sparktxn._engine.objectstore.local import LocalStore
 from sparktxn.admin import AdminClient
-from sparktxn.objectstore.local import LocalStore
 from tests.spark.readers import batch_reader, commit
 
 pytestmark = pytest.mark.spark

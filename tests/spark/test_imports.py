@@ -45,13 +45,13 @@ assert sum(rows.num_rows for rows in read_task(given("task"))) == 1
 """,
 }
 
-LOG = ("sparktxn.log.write", "sparktxn.state.rules", "sparktxn.store.store")
+LOG = ("sparktxn._engine.log.write", "sparktxn._engine.state.rules", "sparktxn.store.store")
 
 NEEDLESS = {
     "plans a write": ("pandas",),
-    "stages": ("sparktxn.log", "sparktxn.scan.reader", "sparktxn.scan.plan", *LOG),
+    "stages": ("sparktxn._engine.log", "sparktxn._rows.scan.reader", "sparktxn._rows.scan.plan", *LOG),
     "commits": ("pandas",),
-    "reads": ("pandas", "sparktxn.stage.stager", *LOG),
+    "reads": ("pandas", "sparktxn._rows.stage.stager", *LOG),
 }
 """A task that writes has pandas: Spark's own function at its end makes an Arrow array."""
 

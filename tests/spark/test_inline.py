@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark_txnlog import scan
 from sparktxn import Producer, Store
-from sparktxn.format import names
+from sparktxn._engine.format import names
 from sparktxn.maintenance import vacuum
 from tests.spark.readers import Query, batch_reader, numbers_of, stream_reader
 

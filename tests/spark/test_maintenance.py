@@ -16,8 +16,8 @@ pytest.importorskip("pyspark")
 
 from pyspark_txnlog import maintenance, run_on
 from sparktxn import ConfigurationError, KafkaException, Producer, Store, StoreUnavailable, ViewExpired
-from sparktxn.cli.app import run as run_command
-from sparktxn.format import names
+from sparktxn._engine.format import names
+from sparktxn._programs.cli.app import run as run_command
 from sparktxn.maintenance import compact, maintain, rewrite, verify
 from tests.spark.clusters import Cluster, JobResult, submit
 from tests.spark.readers import batch_reader, commit, numbers_of

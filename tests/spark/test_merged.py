@@ -11,9 +11,9 @@ pytest.importorskip("pyspark")
 
 from pyspark_txnlog import scan
 from sparktxn import Producer, Store, TopicPartition
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.admin import AdminClient
 from sparktxn.maintenance import compact, rewrite
-from sparktxn.process.clock import SystemClock
 from tests.spark.readers import commit
 from tests.spark.test_scan import check_same, expected, plan_of, python_rows
 

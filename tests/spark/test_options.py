@@ -24,7 +24,7 @@ from pyspark_txnlog.options.options import (
     parse_given,
 )
 from sparktxn import ConfigurationError
-from sparktxn.config.values import TimeAgo
+from sparktxn._foundation.config.values import TimeAgo
 
 READING = {"path": "/s", "subscribe": "a,b"}
 

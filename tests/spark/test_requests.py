@@ -18,12 +18,12 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType
 
 from pyspark_txnlog import sparkinternals
-from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.connecting import storehandles
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing import batch_writer
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Store
-from sparktxn.format import names
+from sparktxn._engine.format import names
 from sparktxn.testing.faultproxy import FaultProxy
 from tests.servers import S3Server
 
@@ -46,7 +46,7 @@ class Driver:
         self.handles: dict[str, OrderedDict[object, Store]] = {"plan": OrderedDict(), "commit": OrderedDict()}
 
     def worker(self, name: str) -> None:
-        self.patch.setattr(stores, "_stores", self.handles[name])
+        self.patch.setattr(storehandles, "_stores", self.handles[name])
         modules = {"plan": sparkinternals.PLANNING_WORKER, "commit": sparkinternals.COMMITTING_WORKER}
         for module in modules.values():
             self.patch.delitem(sys.modules, module, raising=False)
@@ -118,7 +118,7 @@ def test_a_micro_batch_makes_few_requests(driver: Driver, uploads: int) -> None:
 
 
 def test_knowledge_that_leads_to_an_error_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_stores", OrderedDict())
+    monkeypatch.setattr(storehandles, "_stores", OrderedDict())
     address = str(tmp_path / "store")
     with Store.open(address, create=True) as other:
         other.create_topic("first")

@@ -281,8 +281,8 @@ def test_files_whose_statistics_and_dictionaries_lead_spark_astray(
 ) -> None:
     """As an earlier version wrote them: statistics leave NaN out, and a dictionary has two zeros."""
     paths = ["x", "single", "place.x"]
-    monkeypatch.setattr("sparktxn.format.segment.columns_with_statistics", lambda table: paths)
-    monkeypatch.setattr("sparktxn.format.segment._repeating_columns", lambda table: paths)
+    monkeypatch.setattr("sparktxn._engine.format.segment.columns_with_statistics", lambda table: paths)
+    monkeypatch.setattr("sparktxn._engine.format.segment._repeating_columns", lambda table: paths)
     place = pa.struct([("x", pa.float64())])
     columns = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("single", pa.float32()), ("place", place)])
     store.create_topic("typed", 1, schema=columns, settings={"append.inline.bytes": "0"})

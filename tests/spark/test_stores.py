@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.connecting import stores
-from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.connecting import storehandles
+from pyspark_txnlog.connecting.storehandles import open_store
 from sparktxn import Store
-from sparktxn.log.log import Log
+from sparktxn._engine.log.log import Log
 from tests.handles import close_handles_of_spark
 from tests.spark.readers import batch_reader, commit, numbers_of
 
@@ -41,7 +41,9 @@ def made(folder: Path, count: int) -> list[str]:
 def open_logs(logs: list[weakref.ref[Log]]) -> int:
     """How many of `logs` are open once dropped handles were given back: the process keeps no others."""
     give_up_at_s = time.monotonic() + 60
-    while (found := sum(log() is not None for log in logs)) > stores._STORES_MAX and time.monotonic() < give_up_at_s:
+    while (
+        found := sum(log() is not None for log in logs)
+    ) > storehandles._STORES_MAX and time.monotonic() < give_up_at_s:
         gc.collect()
         time.sleep(0.01)
     return found
@@ -54,17 +56,17 @@ def test_a_store_is_opened_once_for_all_steps(tmp_path: Path) -> None:
 
 
 def test_a_process_that_meets_many_stores_keeps_the_latest_open(tmp_path: Path) -> None:
-    addresses = made(tmp_path, stores._STORES_MAX + 4)
+    addresses = made(tmp_path, storehandles._STORES_MAX + 4)
     first = open_store(addresses[0], {})
     logs = []
     for address in addresses:
         logs.append(weakref.ref(open_store(address, {}).log))
         assert open_store(addresses[0], {}) is first, "it was asked for just before"
-    assert open_logs(logs) == stores._STORES_MAX
+    assert open_logs(logs) == storehandles._STORES_MAX
 
 
 def test_a_reader_goes_on_whose_store_is_no_longer_kept(tmp_path: Path) -> None:
-    addresses = made(tmp_path, stores._STORES_MAX + 1)
+    addresses = made(tmp_path, storehandles._STORES_MAX + 1)
     with Store.open(addresses[0]) as store:
         reader = batch_reader(store)
     for address in addresses[1:]:

@@ -21,8 +21,8 @@ from examples.flights.independent_reader import committed, rows_of
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
-from sparktxn.log.views import entrysummary
-from sparktxn.stage.batchcommits import BatchCommits
+from sparktxn._engine.log.views import entrysummary
+from sparktxn._rows.stage.batchcommits import BatchCommits
 from tests.spark.readers import VALUE, commit, numbers_between, stream_reader
 from tests.spark.sessions import values
 

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark_txnlog.options.options import READ
 from pyspark_txnlog.reading.system_tables import SystemTableReader, TableOptions, table_schema
 from sparktxn import ConfigurationError, Consumer, Producer, SinkCommit, Store, TopicPartition, ViewExpired
-from sparktxn.format import names
+from sparktxn._engine.format import names
 from sparktxn.maintenance import vacuum
 from sparktxn.store import SYSTEM_TABLES
 

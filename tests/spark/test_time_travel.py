@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from sparktxn import CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
-from sparktxn.config.values import parse_time
-from sparktxn.format.commands import ExpireTransactionalId
+from sparktxn._engine.format.commands import ExpireTransactionalId
+from sparktxn._foundation.config.values import parse_time
 from sparktxn.maintenance import vacuum
 from sparktxn.store import read_table_task
 from tests.spark.readers import batch_reader, numbers_of

@@ -15,7 +15,7 @@ from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.reading.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.reading.streams import stream_reader_of
 from sparktxn import ConfigurationError, Producer, Store
-from sparktxn.format.commands import ExpireTransactionalId
+from sparktxn._engine.format.commands import ExpireTransactionalId
 from sparktxn.maintenance import vacuum
 from tests.spark.readers import batch_reader, read_schema_of
 
@@ -79,7 +79,7 @@ class Writers:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr("sparktxn.config.store.MERGE_RUNS", 2)
+    monkeypatch.setattr("sparktxn._foundation.config.store.MERGE_RUNS", 2)
     options = {"store.fsync": False, "checkpoint.entries": 1_000, "checkpoint.seal.segments": 2}
     with Store.open(str(tmp_path / "store"), create=True, options=options) as opened:
         opened.create_topic("t", 2)

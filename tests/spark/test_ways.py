@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch, sparkinternals
-from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.connecting import storehandles
 from pyspark_txnlog.sparkinternals import HoldableRows, holdable_rows
 from pyspark_txnlog.writing import foreach
 from pyspark_txnlog.writing.foreach import HeldRows, rows_query
@@ -141,7 +141,7 @@ def test_an_attempt_that_ends_within_its_commit_is_repeated_another_way(
     committed: bool,
 ) -> None:
     store.create_topic("t", 3)
-    commit = stores.commit_batch
+    commit = storehandles.commit_batch
 
     def interrupted(*given: Any, **named: Any) -> None:
         if committed:

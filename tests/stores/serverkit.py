@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._foundation.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.testing.faultproxy import FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening, RemoteObjectStoreTests

@@ -17,9 +17,9 @@ from fsspec.asyn import AsyncFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktxn._engine.objectstore import PutOutcome
+from sparktxn._engine.objectstore.azure import listed_from
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore import PutOutcome
-from sparktxn.objectstore.azure import listed_from
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 
 _containers = itertools.count()
@@ -171,7 +171,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
     account = Account()
     monkeypatch.setitem(sys.modules, "adlfs", SimpleNamespace(AzureBlobFileSystem=Files))
     monkeypatch.setattr(Files, "account", account)
-    monkeypatch.setattr("sparktxn.objectstore.azure._services._made", {})
+    monkeypatch.setattr("sparktxn._engine.objectstore.azure._services._made", {})
     return account
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.cli.doctorstore import FAILED, examine
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.objectstore import PutOutcome, open_store
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._programs.cli.doctorstore import FAILED, examine
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore import PutOutcome, open_store
-from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.testing.faultproxy import FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening
 from tests.cloudservers import AzuriteServer, FakeGcsServer

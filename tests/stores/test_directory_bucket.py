@@ -18,9 +18,9 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 
 from sparktxn import Consumer, Producer, TopicPartition
-from sparktxn.cli.doctorstore import OK, examine
+from sparktxn._foundation.process.clock import RandomIds, SystemClock
+from sparktxn._programs.cli.doctorstore import OK, examine
 from sparktxn.maintenance import vacuum, verify
-from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
 from sparktxn.testing.objectstore_tests import ObjectStoreTests, Opening
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sparktxn._engine.objectstore import PutOutcome, local
+from sparktxn._engine.objectstore.local import Disk, LocalStore
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore import PutOutcome, local
-from sparktxn.objectstore.local import Disk, LocalStore
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")
 

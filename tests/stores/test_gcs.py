@@ -18,10 +18,10 @@ from urllib.parse import unquote
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.objectstore import PutOutcome
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import Deadline, SystemClock
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore import PutOutcome
-from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 
 _buckets = itertools.count()

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.objectstore import PutOutcome
+from sparktxn._engine.objectstore.local import Disk, LocalStore
+from sparktxn._foundation.config.store import StoreSettings
 from sparktxn.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
-from sparktxn.objectstore import PutOutcome
-from sparktxn.objectstore.local import Disk, LocalStore
 from sparktxn.store import Store
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 from tests.seeds import examples

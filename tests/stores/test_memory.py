@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.objectstore import memory
+from sparktxn._engine.objectstore import memory
 from sparktxn.testing.objectstore_tests import ObjectStoreTests, Opening
 
 _names = itertools.count()

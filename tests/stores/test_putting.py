@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from sparktxn._engine.objectstore import PutOutcome
+from sparktxn._engine.objectstore.puts import put_each_until_stored, put_until_stored
+from sparktxn._foundation.process.clock import Deadline
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore import PutOutcome
-from sparktxn.objectstore.putting import put_each_until_stored, put_until_stored
-from sparktxn.process.clock import Deadline
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import ScriptedStore
 

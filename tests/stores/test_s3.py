@@ -11,12 +11,12 @@ import pytest
 from botocore.session import Session
 from botocore.utils import parse_timestamp
 
-from sparktxn.config.store import StoreSettings
+from sparktxn._engine.objectstore import PutOutcome, open_store
+from sparktxn._engine.objectstore.s3 import _aws_session, _timestamp
+from sparktxn._engine.objectstore.writehealth import failure_of
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore import PutOutcome, open_store
-from sparktxn.objectstore.s3 import _aws_session, _timestamp
-from sparktxn.objectstore.writes import failure_of
-from sparktxn.process.clock import SystemClock
 from sparktxn.testing.faultproxy import FaultProxy, RequestFault
 from sparktxn.testing.objectstore_tests import ENTRY, Opening
 from tests.seeds import examples, night_seed

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktxn._engine.objectstore.remote import SECRET_CHARACTERS_MIN, SecretMask
 from sparktxn.errors import StoreUnavailable
-from sparktxn.objectstore.remote import SECRET_CHARACTERS_MIN, SecretMask
 from sparktxn.testing.objectstore_tests import Opening
 from tests.each import each
 

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sparktxn.objectstore
+import sparktxn._engine.objectstore
 from sparktxn import Consumer, Producer, Store, read_arrow
+from sparktxn._engine.objectstore.uri import parse_uri
+from sparktxn._foundation.config.settings import read_properties
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.config.settings import read_properties
 from sparktxn.errors import ConfigurationError
 from sparktxn.maintenance import copy_store
-from sparktxn.objectstore.uri import parse_uri
 from sparktxn.store.registry import read_object
 from sparktxn.testing.objectstore_tests import Opening
 from sparktxn.transfer import export_topic, import_files
@@ -111,14 +111,17 @@ def test_opening_a_remote_store_sends_nothing_and_tells_no_secret() -> None:
 
 
 def test_the_core_is_imported_without_fsspec() -> None:
-    program = "import sys, sparktxn.objectstore; print([m for m in ('fsspec', 's3fs', 'asyncio') if m in sys.modules])"
+    program = (
+        "import sys, sparktxn._engine.objectstore;"
+        " print([m for m in ('fsspec', 's3fs', 'asyncio') if m in sys.modules])"
+    )
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
 
 
 def test_a_handle_of_before_a_fork_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Opening("s3://bucket/a").open()
-    monkeypatch.setattr("sparktxn.process.dropped._generation", 1)
+    monkeypatch.setattr("sparktxn._foundation.process.handles._generation", 1)
     with pytest.raises(RuntimeError, match="opened before a fork: open it again"):
         store.get("x")
 
@@ -126,7 +129,7 @@ def test_a_handle_of_before_a_fork_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 def concrete_stores() -> list[str]:
     """The classes of the package that hold to the contract, by the names of their methods."""
     found = set()
-    for module in pkgutil.iter_modules(sparktxn.objectstore.__path__, "sparktxn.objectstore."):
+    for module in pkgutil.iter_modules(sparktxn._engine.objectstore.__path__, "sparktxn._engine.objectstore."):
         for name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if hasattr(kind, "put_if_absent") and not getattr(kind, "_is_protocol", False):
                 found.add(name)

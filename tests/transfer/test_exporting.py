@@ -13,8 +13,8 @@ import pyarrow.dataset
 import pytest
 
 from sparktxn import ConfigurationError, Producer, Store, read_task
+from sparktxn._rows.scan.conditions import Condition
 from sparktxn.errors import CommandRefused
-from sparktxn.scan.conditions import Condition
 from sparktxn.transfer import export_topic, exportfolder
 from tests.world import next_number
 

@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn import ConfigurationError, Producer, Store
+from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced, StoreUnavailable
-from sparktxn.stage.stager import SegmentStager
 from sparktxn.transfer import csvrows, export_topic, fileimport, import_files
 from tests.transfer.test_exporting import TYPED, shop, shown
 from tests.world import next_number

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import ConfigurationError, Consumer, Producer, Store, TopicPartition, ViewExpired, read_arrow
+from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.admin import AdminClient
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance import compact, copy_store, rewrite, vacuum, verify
-from sparktxn.stage.stager import SegmentStager
 from sparktxn.transfer import StoreImportReport, import_from_store, storeimport
 from tests.transfer.test_exporting import TYPED, shop
 from tests.world import next_number

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from sparktxn._foundation.process.listening import AnsweredHosts
 from sparktxn.errors import ConfigurationError
-from sparktxn.process.listening import AnsweredHosts
 
 EVERYWHERE: tuple[str | None, ...] = (
     "localhost",

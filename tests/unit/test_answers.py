@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.objectstore.contract import PutAnswer, meaning_of
+from sparktxn._engine.objectstore.contract import PutAnswer, meaning_of
 
 TABLE = """
 403 AccessDenied                    REFUSED

@@ -10,8 +10,8 @@ import numpy
 import pytest
 
 from sparktxn import ConfigurationError, ConsumerGroupMetadata, KafkaException, TopicPartition
-from sparktxn.kafka.message import topic_partitions
-from sparktxn.values import arguments
+from sparktxn._foundation.values import arguments
+from sparktxn._kafka.message import topic_partitions
 from tests.each import each
 
 ONE: Any = numpy.int32(1)

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparktxn.format.schema import RECORD_SCHEMA, stored_schema
-from sparktxn.values.arrowvalues import byte_strings, empty_table, integers, lists_of_pairs, repeated, scalar_of
+from sparktxn._engine.format.schema import RECORD_SCHEMA, stored_schema
+from sparktxn._foundation.values.arrowvalues import (
+    byte_strings,
+    empty_table,
+    integers,
+    lists_of_pairs,
+    repeated,
+    scalar_of,
+)
 from tests.everytype import EVERY_TYPE
 
 VALUES = [

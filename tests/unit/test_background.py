@@ -7,7 +7,7 @@ from concurrent.futures import wait
 
 import pytest
 
-from sparktxn.process.background import ThreadBackground
+from sparktxn._foundation.process.background import ThreadBackground
 
 
 def test_work_that_has_no_next_time_waits_until_it_is_woken() -> None:

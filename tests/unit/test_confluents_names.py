@@ -18,8 +18,8 @@ import pytest
 import sparktxn
 import sparktxn.admin
 from sparktxn import KafkaError, KafkaException, Message, ShareConsumer, ThrottleEvent, TopicPartition, Uuid
+from sparktxn._kafka.unsupported import UnsupportedCalls
 from sparktxn.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
-from sparktxn.kafka.unsupported import UnsupportedCalls
 from tests.each import each
 
 TABLE = json.loads((Path(__file__).parents[1] / "interop/confluent_kafka_2_16.json").read_text())

@@ -12,9 +12,8 @@ import pytest
 
 import pyspark_txnlog
 import sparktxn
-from sparktxn.errors import ConfigurationError
-from sparktxn.process.background import InlineBackground, ThreadBackground, start_thread
-from sparktxn.process.clock import (
+from sparktxn._foundation.process.background import InlineBackground, ThreadBackground, start_thread
+from sparktxn._foundation.process.clock import (
     Clock,
     Deadline,
     callers_own_time,
@@ -24,10 +23,11 @@ from sparktxn.process.clock import (
     is_time_up,
     time_left_s,
 )
+from sparktxn.errors import ConfigurationError
 from sparktxn.testing.clocks import ManualClock
 
 ROOTS = [Path(str(package.__file__)).parent for package in (sparktxn, pyspark_txnlog)]
-OWNER = Path(str(sparktxn.__file__)).parent / "process" / "clock.py"
+OWNER = Path(str(sparktxn.__file__)).parent / "_foundation" / "process" / "clock.py"
 WAIT_S = 60
 
 
@@ -48,7 +48,9 @@ def test_no_signature_takes_a_deadline() -> None:
     files = [file for root in ROOTS for file in root.rglob("*.py") if file != OWNER]
     assert len(files) > 200
     found = [f"{file}: {taker}" for file in files for taker in takers(file.read_text())]
-    assert not found, "ask for the time that is left (sparktxn/process/clock.py) instead of taking a deadline"
+    assert not found, (
+        "ask for the time that is left (sparktxn/_foundation/process/clock.py) instead of taking a deadline"
+    )
 
 
 @pytest.mark.parametrize("limits_s", [(5, 60), (60, 5), (None, 5), (5, None)])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn.values.arrowvalues import without_hidden_nulls
+from sparktxn._foundation.values.arrowvalues import without_hidden_nulls
 from tests.seeds import examples
 
 _PLAIN = (pa.int32(), pa.string(), pa.bool_(), pa.decimal128(9, 2))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.cli.failures import WrongUsage
-from sparktxn.cli.servers import listen_endpoint
+from sparktxn._foundation.process.listening import Endpoint, endpoint
+from sparktxn._programs.cli.failures import WrongUsage
+from sparktxn._programs.cli.servers import listen_endpoint
 from sparktxn.errors import ConfigurationError
-from sparktxn.process.listening import Endpoint, endpoint
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from html import escape
 import pytest
 
 from sparktxn import Consumer, KafkaError, Message, Producer, Store, StoreUnavailable, TopicPartition
+from sparktxn._foundation.values.quantities import html_table
 from sparktxn.admin import AdminClient, TopicCollection
-from sparktxn.values.quantities import html_table
 from tests.world import next_number
 
 

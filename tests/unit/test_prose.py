@@ -58,7 +58,9 @@ FOUND += [
         ("f(looked_at=1)\n", "looked_at", "looked"),
     )
 ]
-FOUND.append(("sparktxn/log/look/a.py", "x = 1\n", [(1, "'sparktxn/log/look/a.py': a name without 'look'")]))
+FOUND.append(
+    ("sparktxn/_engine/log/look/a.py", "x = 1\n", [(1, "'sparktxn/_engine/log/look/a.py': a name without 'look'")])
+)
 NOT_FOUND = [
     ("tests/look.py", "x = 1\n"),
     ("a.md", "```\nnobody tells\n```\n"),

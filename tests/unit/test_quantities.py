@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.console import shown
-from sparktxn.values.quantities import duration_text, size_text, time_text
+from sparktxn._foundation.values.quantities import duration_text, size_text, time_text
+from sparktxn._programs.console import pagetext
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from sparktxn.values.quantities import duration_text, size_text, time_text
 )
 def test_a_size_has_the_unit_that_suits_it(size_bytes: int, expected: str) -> None:
     assert size_text(size_bytes) == expected
-    assert shown.size(size_bytes).replace("\xa0", " ") == expected
+    assert pagetext.size(size_bytes).replace("\xa0", " ") == expected
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_a_size_has_the_unit_that_suits_it(size_bytes: int, expected: str) -> No
 )
 def test_a_duration_has_two_units(duration_ms: int, expected: str) -> None:
     assert duration_text(duration_ms) == expected
-    assert shown.duration(duration_ms).replace("\xa0", " ") == expected
+    assert pagetext.duration(duration_ms).replace("\xa0", " ") == expected
 
 
 def test_the_console_has_a_sign_for_what_is_not_known() -> None:
-    assert (shown.size(None), shown.duration(None)) == ("–", "–")
+    assert (pagetext.size(None), pagetext.duration(None)) == ("–", "–")
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_the_console_has_a_sign_for_what_is_not_known() -> None:
 )
 def test_a_time_is_said_to_the_millisecond_in_utc(timestamp_ms: int, expected: str) -> None:
     assert time_text(timestamp_ms) == expected
-    assert shown.time(timestamp_ms) == expected.replace("T", " ").removesuffix("Z")
+    assert pagetext.time(timestamp_ms) == expected.replace("T", " ").removesuffix("Z")

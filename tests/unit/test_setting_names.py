@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from pyspark_txnlog.options.options import OPTIONS, READ, Option, parse_given
-from sparktxn.config.maintenance import (
+from sparktxn._foundation.config.maintenance import (
     COMPACT_SETTINGS,
     REWRITE_SETTINGS,
     SWEEP_SETTINGS,
     VACUUM_SETTINGS,
     VacuumSettings,
 )
-from sparktxn.config.settings import Setting
-from sparktxn.config.store import STORE_SETTINGS, StoreSettings
-from sparktxn.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS, check_topic_settings
+from sparktxn._foundation.config.settings import Setting
+from sparktxn._foundation.config.store import STORE_SETTINGS, StoreSettings
+from sparktxn._foundation.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS, check_topic_settings
+from sparktxn._kafka.settings.client import IGNORED_SETTINGS
+from sparktxn._kafka.settings.consumer import CONSUMER_SETTINGS, ConsumerSettings
+from sparktxn._kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS, HalfMessageSettings
+from sparktxn._kafka.settings.producer import PRODUCER_SETTINGS, ProducerSettings
+from sparktxn._programs.gateway.gatewaysettings import GatewayLimits, GatewaySettings
 from sparktxn.errors import ConfigurationError
-from sparktxn.gateway.gatewaysettings import GatewayLimits, GatewaySettings
-from sparktxn.kafka.settings.client import IGNORED_SETTINGS
-from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS, ConsumerSettings
-from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS, HalfMessageSettings
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS, ProducerSettings
 from tests.each import each
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import sparktxn
-from sparktxn.config.maintenance import SweepSettings, VacuumSettings
-from sparktxn.config.store import StoreSettings
-from sparktxn.config.topic import TOPIC_SETTINGS
-from sparktxn.kafka.settings.client import AdminSettings
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn._foundation.config.maintenance import SweepSettings, VacuumSettings
+from sparktxn._foundation.config.store import StoreSettings
+from sparktxn._foundation.config.topic import TOPIC_SETTINGS
+from sparktxn._kafka.settings.client import AdminSettings
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn._kafka.settings.producer import ProducerSettings
 from tests.each import each
 
 PACKAGE = Path(sparktxn.__file__).parent
@@ -25,7 +25,7 @@ SAYS_THAT_IT_HAS_NO_EFFECT = ("Only checked", "Kept and not applied")
 @cache
 def attributes_and_texts() -> tuple[set[str], set[str]]:
     """Return what the code outside `config/` names; to find it takes too long for a module that is only collected."""
-    files = [file for file in PACKAGE.rglob("*.py") if "config" not in file.relative_to(PACKAGE).parts[:1]]
+    files = [file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[:2] != ("_foundation", "config")]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return attributes, {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, Message, Producer, SerializingProducer, Store, TopicPartition
+from sparktxn._foundation.process.clock import RandomIds
+from sparktxn._kafka.unsupported import _Unsupported
 from sparktxn.admin import AdminClient, TopicCollection
 from sparktxn.aio import AIOConsumer, AIOProducer
 from sparktxn.halfmessage import Message as MessageToSend
 from sparktxn.halfmessage import MessageExt, rocketmq5
-from sparktxn.kafka.unsupported import _Unsupported
-from sparktxn.process.clock import RandomIds
 from tests.each import each
 
 MODULES = [
@@ -26,7 +26,7 @@ MODULES = [
         for name in ["admin", "aio", "halfmessage", "maintenance", "tables", "transfer", "metrics", "store"]
     ),
     "sparktxn.halfmessage.rocketmq5",
-    "sparktxn.exporter.storemetrics",
+    "sparktxn._programs.exporter.storemetrics",
 ]
 BASES = {"TransactionListener", "TransactionChecker", "KafkaConsumer"}
 """Classes that users write: what theirs show is theirs."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sparktxn
-from sparktxn.process.listening import listening
+from sparktxn._foundation.process.listening import listening
 
 PACKAGE = Path(sparktxn.__file__).parent
 
@@ -35,7 +35,7 @@ def test_every_server_listens_at_such_a_socket() -> None:
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call) and makes_a_socket(call)
     ]
-    assert set(found) == {"process/listening.py"}
+    assert set(found) == {"_foundation/process/listening.py"}
 
 
 def makes_a_socket(call: ast.Call) -> bool:

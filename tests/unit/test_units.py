@@ -9,17 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_txnlog.options.options import OPTIONS, Option
-from sparktxn.cli.failures import WrongUsage, quantity
-from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn.config.settings import Setting
-from sparktxn.config.store import STORE_SETTINGS
-from sparktxn.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS, check_topic_settings, topic_setting
-from sparktxn.config.values import BYTES, KIBIBYTES, MILLISECONDS, MINUTES, Parser, Unit, integer, parse_time_ago
+from sparktxn._foundation.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn._foundation.config.settings import Setting
+from sparktxn._foundation.config.store import STORE_SETTINGS
+from sparktxn._foundation.config.topic import STORE_WIDE_SETTINGS, TOPIC_SETTINGS, check_topic_settings, topic_setting
+from sparktxn._foundation.config.values import (
+    BYTES,
+    KIBIBYTES,
+    MILLISECONDS,
+    MINUTES,
+    Parser,
+    Unit,
+    integer,
+    parse_time_ago,
+)
+from sparktxn._foundation.values.quantities import duration_text
+from sparktxn._kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn._kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
+from sparktxn._kafka.settings.producer import PRODUCER_SETTINGS
+from sparktxn._programs.cli.failures import WrongUsage, quantity
 from sparktxn.errors import ConfigurationError
-from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
-from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
-from sparktxn.values.quantities import duration_text
 from tests.each import each
 
 UNITS = {

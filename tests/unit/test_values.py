@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn.config.values import number
+from sparktxn._foundation.config.values import number
 from sparktxn.errors import ConfigurationError
 
 PARSE = number(0, 1_000)

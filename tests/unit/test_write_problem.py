@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.objectstore.local import LocalStore
+from sparktxn._engine.objectstore.writehealth import Writes
+from sparktxn._foundation.process.clock import Deadline, SystemClock
+from sparktxn._programs.exporter.storemetrics import StoreMetrics
+from sparktxn._programs.gateway import health
 from sparktxn.errors import StoreUnavailable
-from sparktxn.exporter.storemetrics import StoreMetrics
-from sparktxn.gateway import health
 from sparktxn.metrics.process import PROCESS
-from sparktxn.objectstore.local import LocalStore
-from sparktxn.objectstore.writes import Writes
-from sparktxn.process.clock import Deadline, SystemClock
 from sparktxn.store import Store
 from sparktxn.store.writeproblem import write_problem
 from sparktxn.testing.clocks import ManualClock

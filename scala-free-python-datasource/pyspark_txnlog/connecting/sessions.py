@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.sparkinternals import context_of, in_worker, is_stopped, running_python
 from sparktxn import ConfigurationError
-from sparktxn.config.values import integer
-from sparktxn.values import arguments
+from sparktxn._foundation.config.values import integer
+from sparktxn._foundation.values import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_txnlog.connecting.sessions import check_session
-from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.connecting.storehandles import open_store
 from pyspark_txnlog.options.bounds import AS_OF_OPTIONS
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import READ
 from pyspark_txnlog.options.spark_columns import quoted
 from pyspark_txnlog.reading.system_tables import TableOptions
 from sparktxn import ConfigurationError
-from sparktxn.scan.columns import metadata_names
+from sparktxn._foundation.values import arguments
+from sparktxn._rows.scan.columns import metadata_names
 from sparktxn.store import SYSTEM_TABLES
-from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,15 +22,15 @@ from pyspark_txnlog.options.offsets import (
     partition_exists,
 )
 from sparktxn import ConfigurationError
-from sparktxn.config.values import Time, TimeAgo, absolute_ms
+from sparktxn._foundation.config.values import Time, TimeAgo, absolute_ms
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 from sparktxn.errors import did_you_mean
-from sparktxn.process.clock import SystemClock
-from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
-    from sparktxn.process.clock import Clock
-    from sparktxn.scan.plan import Isolation, Order
+    from sparktxn._foundation.process.clock import Clock
+    from sparktxn._rows.scan.plan import Isolation, Order
 
 
 _PARTITIONS_SHOWN_MAX: Final = 10

@@ -39,8 +39,7 @@ from pyspark.sql.types import (
 from pyspark_txnlog.options.catalog import keep_options
 from pyspark_txnlog.options.options import ReadOptions
 from sparktxn import ConfigurationError
-from sparktxn.errors import did_you_mean
-from sparktxn.scan.columns import (
+from sparktxn._rows.scan.columns import (
     OFFSET,
     PARTITION,
     TIMESTAMP,
@@ -51,6 +50,7 @@ from sparktxn.scan.columns import (
     one_layout,
     reserved_name,
 )
+from sparktxn.errors import did_you_mean
 from sparktxn.store import check_columns, output_schema
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.sessions import pass_over_modules
-from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.connecting.storehandles import open_store
 from pyspark_txnlog.options.bounds import AsOfPoint, check_ranges, resolved
 from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.filters import pushed_condition
@@ -37,11 +37,11 @@ from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.views import PinnedView, columns_left_out, open_view, pin_view, report_left_out
 from pyspark_txnlog.sparkinternals import takes_filters
 from sparktxn import read_task
-from sparktxn.process.background import ThreadBackground
-from sparktxn.scan.conditions import Condition, matching, typed_conditions
-from sparktxn.scan.plan import end_of
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._rows.scan.conditions import Condition, matching, typed_conditions
+from sparktxn._rows.scan.plan import end_of
 from sparktxn.store import rows_at_most
-from sparktxn.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -26,12 +26,12 @@ from pyspark_txnlog.reading.stream_reader import (
 )
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
-from sparktxn.scan.microbatchcut import compacted_entry
-from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._rows.scan.microbatchcut import compacted_entry
 
 if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView
-    from sparktxn.scan.microbatchcut import CommitCut
+    from sparktxn._rows.scan.microbatchcut import CommitCut
 
 _Group = tuple[int, dict["TopicPartitionKey", int]]
 """Partitions with the offset from which they are read, after the entry up to which they have been read."""

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
-from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.connecting.storehandles import open_store
 from pyspark_txnlog.options.bounds import Pace
 from pyspark_txnlog.options.groups import offsets_of_progress
 from pyspark_txnlog.options.offsets import partitions_of, within_log
@@ -27,15 +27,15 @@ from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import TaskPartition, read_partition
 from pyspark_txnlog.reading.views import NewColumns, names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
-from sparktxn.process.clock import SystemClock
-from sparktxn.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.reading.views import PinnedView
     from sparktxn import ReadTask, ReadView, Store
-    from sparktxn.process.clock import Clock
+    from sparktxn._foundation.process.clock import Clock
 
 Progress = dict[str, Any]
 

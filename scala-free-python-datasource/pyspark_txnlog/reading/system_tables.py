@@ -10,7 +10,7 @@ from msgspec import Struct
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
-from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.connecting.storehandles import open_store
 from pyspark_txnlog.options.bounds import AsOf, AsOfPoint, as_of_options
 from pyspark_txnlog.options.catalog import kept_options
 from pyspark_txnlog.options.options import EntryRange, GivenOptions, entry_range, parse_given

@@ -13,8 +13,8 @@ from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.groups import CommittedStart
 from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode, read_task
-from sparktxn.process.clock import SystemClock
-from sparktxn.scan.columns import one_layout
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._rows.scan.columns import one_layout
 from sparktxn.store import INTERNAL_TOPICS
 
 if TYPE_CHECKING:

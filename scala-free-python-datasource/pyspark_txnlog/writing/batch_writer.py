@@ -12,14 +12,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.sessions import pass_over_modules
-from pyspark_txnlog.connecting.stores import commit_batch, open_store
+from pyspark_txnlog.connecting.storehandles import commit_batch, open_store
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode
+from sparktxn._rows.stage.newcolumns import with_columns
+from sparktxn._rows.stage.rowpartitions import with_partition_key
+from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import did_you_mean
-from sparktxn.stage.newcolumns import with_columns
-from sparktxn.stage.rowpartitions import with_partition_key
-from sparktxn.stage.stagedsegment import StageTopic
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

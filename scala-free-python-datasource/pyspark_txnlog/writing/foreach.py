@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
-from pyspark_txnlog.connecting.stores import commit_batch
+from pyspark_txnlog.connecting.storehandles import commit_batch
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.options.spark_columns import is_scalar, quoted
@@ -38,18 +38,18 @@ from pyspark_txnlog.sparkinternals import (
 )
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows, staged_by_newest
 from sparktxn import ConfigurationError, SinkCommit
-from sparktxn.stage.columnconversion import RECORD_COLUMNS
-from sparktxn.stage.rowdigest import digest_of_words, name_word
-from sparktxn.stage.stagedsegment import with_digest
+from sparktxn._foundation.values import arguments
+from sparktxn._rows.stage.columnconversion import RECORD_COLUMNS
+from sparktxn._rows.stage.rowdigest import digest_of_words, name_word
+from sparktxn._rows.stage.stagedsegment import with_digest
 from sparktxn.store import output_schema
-from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
     from sparktxn import StagedSegment, StagePlan
-    from sparktxn.stage.stagedsegment import RowsDigest
+    from sparktxn._rows.stage.stagedsegment import RowsDigest
 
 
 # A micro-batch's rows on their way to the driver: Spark computes them once, and its executors hold them meanwhile.

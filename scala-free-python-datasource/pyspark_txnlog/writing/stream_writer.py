@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.sessions import pass_over_modules
-from pyspark_txnlog.connecting.stores import commit_batch
+from pyspark_txnlog.connecting.storehandles import commit_batch
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.sparkinternals import BATCH_ID, QUERY_ID, RUN_ID, only_commits
 from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from sparktxn.errors import DamagedObject, FormatVersionError, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.checkpoint import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import (
     CheckpointHead,
     CheckpointHint,
     PartRef,
@@ -27,25 +26,20 @@ from sparktxn.format.checkpoint import (
     encode_part,
     producer_parts,
 )
-from sparktxn.format.manifest import encode_manifest
-from sparktxn.format.segment import checksum
-from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
-from sparktxn.format.txnindex import encode_transaction_index
-from sparktxn.log.follow.confirm import read_horizon, usable_head, usable_heads
-from sparktxn.log.follow.heads import open_head, read_part
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of, segments_of
-from sparktxn.maintenance.checking.segmentcheck import Problem
-from sparktxn.maintenance.checking.tablecheck import damaged_tables, write_tables_anew
-from sparktxn.maintenance.checking.verify import verify
-from sparktxn.maintenance.keptobjects import heads_in
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.process.clock import in_time, time_left_s
-from sparktxn.state.transactions.partitions import CommittedRanges
-from sparktxn.store import Store
-from sparktxn.values import arguments
-from sparktxn.values.structs import (
+from sparktxn._engine.format.manifest import encode_manifest
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
+from sparktxn._engine.format.txnindex import encode_transaction_index
+from sparktxn._engine.log.follow.checkpointheads import open_head, read_part
+from sparktxn._engine.log.follow.confirm import read_horizon, usable_head, usable_heads
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.keep.sealedruns import aborted_of, segments_of
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.puts import put_until_stored
+from sparktxn._engine.state.transactions.partitions import CommittedRanges
+from sparktxn._foundation.process.clock import in_time, time_left_s
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import (
     AbortedTransaction,
     ManifestRef,
     PartitionSegments,
@@ -53,6 +47,12 @@ from sparktxn.values.structs import (
     SegmentRef,
     TopicState,
 )
+from sparktxn.errors import DamagedObject, FormatVersionError, StoreUnavailable
+from sparktxn.maintenance.checking.segmentcheck import Problem
+from sparktxn.maintenance.checking.tablecheck import damaged_tables, write_tables_anew
+from sparktxn.maintenance.checking.verify import verify
+from sparktxn.maintenance.reachable import heads_in
+from sparktxn.store import Store
 
 _WINDOW: Final = 64
 _ROUNDS: Final = 3

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.schema import offset_column, stored_schema, timestamp_column, with_offsets
+from sparktxn._engine.format.segment import checksum, decode_segment
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.state.transactions.producerfencing import SEQUENCE_MAX, next_sequence
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
+from sparktxn._rows.scan.segmentbytes import fetch_each
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format import names
-from sparktxn.format.schema import offset_column, stored_schema, timestamp_column, with_offsets
-from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.fetching import fetch_each
-from sparktxn.state.transactions.producerfencing import SEQUENCE_MAX, next_sequence
-from sparktxn.values.fieldtypes import Columns
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
 
 _TASK_BYTES: Final = 128 * 1024 * 1024
 _TASK_SEGMENTS: Final = 1_000

@@ -12,23 +12,23 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import PUBLISHED_PREFIX, CheckpointHead
+from sparktxn._engine.format.entry import LogEntry
+from sparktxn._engine.log.follow.checkpointheads import copied_entry
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values.structs import PublishedPartition, StateKey, StateRecord, TableState
+from sparktxn._rows.scan.tablefiles import newest_version, whole_version, with_statistics
+from sparktxn._rows.tableformats import delta
+from sparktxn._rows.tableformats import version as icebergnames
+from sparktxn._rows.tableformats.deltacheckpoint import Add, DeltaFiles
+from sparktxn._rows.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.checkpoint import PUBLISHED_PREFIX, CheckpointHead
-from sparktxn.format.entry import LogEntry
-from sparktxn.log.follow.heads import copied_entry
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.log import Log
 from sparktxn.maintenance.checking.segmentcheck import RESTORE, Problem
 from sparktxn.maintenance.tablemetadata import write_metadata
 from sparktxn.maintenance.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.tablefiles import newest_version, whole_version, with_statistics
-from sparktxn.tableformats import delta
-from sparktxn.tableformats import version as icebergnames
-from sparktxn.tableformats.deltacheckpoint import Add, DeltaFiles
-from sparktxn.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
-from sparktxn.values.structs import PublishedPartition, StateKey, StateRecord, TableState
 
 _ATTEMPTS: Final = 3
 WRITE_ANEW: Final = "txnlog verify --repair --apply writes the versions of this format anew, from the log"

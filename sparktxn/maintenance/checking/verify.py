@@ -2,7 +2,7 @@
 
 The log is replayed from the horizon: numbers, chain, checksums, and every command by the state machine. Each checkpoint
 must hold what the replay gives, with its manifests and indexes. Every object that a view from the horizon on may read
-must exist and hold what the log says. It is what a vacuum keeps and a copy has; `keptobjects.py` finds it for all
+must exist and hold what the log says. It is what a vacuum keeps and a copy has; `reachable.py` finds it for all
 three. Segments of the newest view are decoded too. Each version of a table that is promised must name files that exist.
 Nothing is written, and nothing is repaired: `repair.py` does that.
 
@@ -22,16 +22,32 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, decode_marker, part_of
+from sparktxn._engine.format.entry import StoreDocument, decode_store
+from sparktxn._engine.format.snapshot import decode_snapshot
+from sparktxn._engine.log.follow.checkpointheads import open_head, read_part
+from sparktxn._engine.log.follow.confirm import Premise, read_horizon, usable_heads
+from sparktxn._engine.log.follow.follower import check_end
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.keep.sealedruns import aborted_of, not_rewritten, rewritten_segments_of
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import Result, TopicIdPartition
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import (
+    AbortedTransaction,
+    HalfState,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    SegmentRef,
+    StoreState,
+    TopicState,
+)
 from sparktxn.errors import DamagedObject, FormatVersionError, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, decode_marker, part_of
-from sparktxn.format.entry import StoreDocument, decode_store
-from sparktxn.format.snapshot import decode_snapshot
-from sparktxn.log.follow.confirm import Premise, read_horizon, usable_heads
-from sparktxn.log.follow.follower import check_end
-from sparktxn.log.follow.heads import open_head, read_part
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of, not_rewritten, rewritten_segments_of
+from sparktxn.maintenance.attempts import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.maintenance.checking.segmentcheck import (
     RESTORE,
     CheckedSegments,
@@ -47,26 +63,10 @@ from sparktxn.maintenance.checking.segmentcheck import (
 )
 from sparktxn.maintenance.checking.tablecheck import TableReplay, table_problems
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
-from sparktxn.maintenance.keptobjects import Head, Marks, find_checksums, heads_in, mark
-from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.reachable import Head, Marks, find_checksums, heads_in, mark
 from sparktxn.maintenance.taskrunning import RunTasks, all_results, waves
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import in_time
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Result, TopicIdPartition
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import (
-    AbortedTransaction,
-    HalfState,
-    ManifestRef,
-    PartitionSegments,
-    PartitionState,
-    SegmentRef,
-    StoreState,
-    TopicState,
-)
 
 __all__ = [
     "Problem",

@@ -22,17 +22,27 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from sparktxn.config.store import StoreOptions
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, CheckpointHint, encode_hint
+from sparktxn._engine.format.copies import CopyDocument, encode_copy
+from sparktxn._engine.format.entry import LogEntry, StoreDocument, decode_entry, decode_store, encode_store
+from sparktxn._engine.log.follow.checkpointheads import newest_copy, read_part
+from sparktxn._engine.log.follow.confirm import Passed, Premise, attempt, judge, read_horizon, usable_heads
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.keep.sealedruns import aborted_of, check_manifest
+from sparktxn._engine.log.log import CLOSE_TIMEOUT_S, Log
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.puts import put_until_stored, replace_hint
+from sparktxn._engine.objectstore.uri import parse_uri
+from sparktxn._foundation.config.store import StoreOptions
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.clock import in_callers_time, in_time
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.quantities import counted
+from sparktxn._foundation.values.structs import PartitionSegments, StateKey, StateRecord
 from sparktxn.errors import ConfigurationError, DamagedObject, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, CheckpointHint, encode_hint
-from sparktxn.format.copies import CopyDocument, encode_copy
-from sparktxn.format.entry import LogEntry, StoreDocument, decode_entry, decode_store, encode_store
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge, read_horizon, usable_heads
-from sparktxn.log.follow.heads import newest_copy, read_part
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of, check_manifest
-from sparktxn.log.log import CLOSE_TIMEOUT_S, Log
+from sparktxn.maintenance.attempts import Overtaken, check_not_overtaken, in_attempts
 from sparktxn.maintenance.copyobjects import (
     MARKER,
     SEALED,
@@ -44,20 +54,10 @@ from sparktxn.maintenance.copyobjects import (
     run_copy_task,
     tasks_of,
 )
-from sparktxn.maintenance.keptobjects import Marks, find_checksums, heads_in, mark, read_heads
-from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.reachable import Marks, find_checksums, heads_in, mark, read_heads
 from sparktxn.maintenance.taskrunning import TASKS_PER_RUN, RunTasks
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored, replace_hint
-from sparktxn.objectstore.uri import parse_uri
-from sparktxn.process.background import ThreadBackground
-from sparktxn.process.clock import in_callers_time, in_time
-from sparktxn.process.events import log_event
 from sparktxn.store import Store
 from sparktxn.store.registry import objects_of
-from sparktxn.values import arguments
-from sparktxn.values.quantities import counted
-from sparktxn.values.structs import PartitionSegments, StateKey, StateRecord
 
 # Planning a copy of a store: which objects the views from the horizon to one entry read, and how each is checked.
 #

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import table_formats
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.topic import table_formats
+from sparktxn._foundation.process.clock import time_left_s
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.structs import RewrittenRange, TopicState
 from sparktxn.errors import KafkaException, StoreUnavailable
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.publishing.publish import PublishJob, PublishReport, RefusedTable
 from sparktxn.maintenance.rewriting.rewrite import do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.metrics.process import PROCESS, Call
-from sparktxn.process.clock import time_left_s
-from sparktxn.process.events import log_event
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.structs import RewrittenRange, TopicState
 
 # Work that a process repeats in the background, alongside its clients: it leaves them the processor, and backs off.
 

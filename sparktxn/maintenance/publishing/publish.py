@@ -14,29 +14,29 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import table_formats, topic_setting
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import PublishTables, RequireFeatures, TableToPublish
+from sparktxn._engine.format.decodeguard import TABLES
+from sparktxn._engine.log.follow.checkpointheads import copied_entry
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.uri import path_of
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.topic import table_formats, topic_setting
+from sparktxn._foundation.process.clock import Clock, in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import Columns, TopicIdPartition, TopicPartitionKey
+from sparktxn._foundation.values.structs import PublishedPartition, PublishedPlaces, SegmentRef, TableState, TopicState
+from sparktxn._rows.scan.commitorder import committed_between
+from sparktxn._rows.scan.tablefiles import cut_files, new_ranges, without_offsets
+from sparktxn._rows.tableformats.icebergschema import ambiguous_name
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import PublishTables, RequireFeatures, TableToPublish
-from sparktxn.format.decodeguard import TABLES
-from sparktxn.log.follow.heads import copied_entry
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.maintenance.rewriting.rewrite import RewriteTask, do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.maintenance.tablemetadata import write_metadata
 from sparktxn.maintenance.tableobjects import check_tables, iceberg, is_written
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.uri import path_of
-from sparktxn.process.clock import Clock, in_time
-from sparktxn.scan.commitorder import committed_between
-from sparktxn.scan.tablefiles import cut_files, new_ranges, without_offsets
 from sparktxn.store import Store
-from sparktxn.tableformats.icebergschema import ambiguous_name
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import Columns, TopicIdPartition, TopicPartitionKey
-from sparktxn.values.structs import PublishedPartition, PublishedPlaces, SegmentRef, TableState, TopicState
 
 # What a version of a table needs first: files that have all committed records of a view, and nothing younger.
 

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from sparktxn.config.topic import table_formats
+from sparktxn._engine.format import names
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.log.keep.sealedruns import committed_from
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.knownstate import KnownState
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._foundation.config.topic import table_formats
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import TableState, TopicState
+from sparktxn._rows.scan.commitorder import committed_between
 from sparktxn.errors import CommandRefused, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.entry import decode_entry
-from sparktxn.log.keep.runs import committed_from
-from sparktxn.log.log import Log
-from sparktxn.log.views.known import KnownState
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.maintenance.overtaken import in_attempts
+from sparktxn.maintenance.attempts import in_attempts
 from sparktxn.maintenance.tableobjects import check_tables
-from sparktxn.process.clock import in_time
-from sparktxn.scan.commitorder import committed_between
 from sparktxn.store import Store
-from sparktxn.values import arguments
-from sparktxn.values.structs import TableState, TopicState
 
 
 class TableInfo(Struct, frozen=True, kw_only=True):

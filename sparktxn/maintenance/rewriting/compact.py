@@ -11,21 +11,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from sparktxn.config.maintenance import CompactSettings
-from sparktxn.config.topic import is_compacted
+from sparktxn._engine.format.commands import Rewrite
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.log.write.storeclock import store_now_ms
+from sparktxn._foundation.config.maintenance import CompactSettings
+from sparktxn._foundation.config.topic import is_compacted
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError, ErrorCode
-from sparktxn.format.commands import Rewrite
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
-from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_newest, run_compact_task
 from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
 from sparktxn.maintenance.rewriting.rewritecommand import ReplacingJob
 from sparktxn.maintenance.taskrunning import RunTasks
-from sparktxn.process.clock import in_time
 from sparktxn.store import Store
-from sparktxn.values import arguments
 
 __all__ = [
     "CompactReport",

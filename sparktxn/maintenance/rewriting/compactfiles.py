@@ -13,16 +13,16 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.format.schema import OFFSET_COLUMN
+from sparktxn._engine.format.schema import OFFSET_COLUMN
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.process.clock import Clock, Ids, RandomIds, SystemClock
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import Compaction, SegmentRef
+from sparktxn._rows.scan.plan import ReadTask
+from sparktxn._rows.scan.storedrecords import stored_records
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.rewritefiles import FileCopy, NewFiles
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
-from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.storedrecords import stored_records
 from sparktxn.store.registry import objects_of
-from sparktxn.values import arguments
-from sparktxn.values.structs import Compaction, SegmentRef
 
 # The newest offset of each key of some segments, in bounded memory whatever the number of keys.
 #

@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sparktxn.config.maintenance import CompactSettings
-from sparktxn.config.topic import is_compacted, topic_setting
-from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.config.maintenance import CompactSettings
+from sparktxn._foundation.config.topic import is_compacted, topic_setting
+from sparktxn._foundation.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
+from sparktxn._rows.scan.aborted import AbortedRanges
+from sparktxn._rows.scan.plan import aborted_between, segments_between, task_of
+from sparktxn._rows.scan.transactioncolumns import committed_ranges
 from sparktxn.maintenance.rewriting.rewriteplan import SegmentsTask
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.plan import aborted_between, segments_between, task_of
-from sparktxn.scan.transactioncolumns import committed_ranges
-from sparktxn.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
 
 _NOT_COMPACTED = CompactedPrefix(1, 0)
 

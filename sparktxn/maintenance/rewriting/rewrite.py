@@ -10,21 +10,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import table_formats
-from sparktxn.format.commands import Rewrite
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
+from sparktxn._engine.format.commands import Rewrite
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.topic import table_formats
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._rows.scan.tablefiles import keep_manifest
 from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.rewriting.rewritecommand import ReplacingJob
 from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.maintenance.taskrunning import RunTasks
-from sparktxn.process.background import Background
-from sparktxn.process.clock import in_time
-from sparktxn.scan.tablefiles import keep_manifest
 from sparktxn.store import Store
-from sparktxn.values import arguments
 
 __all__ = [
     "RewriteReport",

@@ -18,22 +18,22 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Rewrite
+from sparktxn._engine.format.manifest import encode_manifest
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.objectstore.puts import put_until_stored
+from sparktxn._foundation.process.clock import is_time_up
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import Compaction, ManifestRef, SegmentRef
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
-from sparktxn.format import names
-from sparktxn.format.commands import Rewrite
-from sparktxn.format.manifest import encode_manifest
-from sparktxn.format.segment import checksum
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import ReadView
-from sparktxn.maintenance.overtaken import in_attempts, on_a_view
+from sparktxn.maintenance.attempts import in_attempts, on_a_view
 from sparktxn.maintenance.proposals import LostRace
 from sparktxn.maintenance.rewriting.rewritefiles import NewFiles
 from sparktxn.maintenance.rewriting.rewriteplan import SegmentsTask
 from sparktxn.maintenance.taskrunning import RunTasks, all_results, waves
-from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.process.clock import is_time_up
-from sparktxn.values import arguments
-from sparktxn.values.structs import Compaction, ManifestRef, SegmentRef
 
 _PLACE: Final = attrgetter("topic_id", "partition", "base_offset")
 

@@ -8,19 +8,19 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
+from sparktxn._engine.objectstore.puts import put_until_stored
+from sparktxn._foundation.process.background import Background
+from sparktxn._foundation.process.clock import Clock, Ids, RandomIds, SystemClock
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import CompactedSegment, RewrittenSegment, SegmentRef
+from sparktxn._rows.scan.storedrecords import stored_blocks
+from sparktxn._rows.stage.segmentwriter import SegmentWriter
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
-from sparktxn.format import names
-from sparktxn.format.segment import checksum
 from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, SegmentsTask
-from sparktxn.objectstore.contract import OBJECT_SIZE_MAX, ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.process.background import Background
-from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
-from sparktxn.scan.storedrecords import stored_blocks
-from sparktxn.stage.segmentwriter import SegmentWriter
 from sparktxn.store.registry import objects_of
-from sparktxn.values import arguments
-from sparktxn.values.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
 _DECODED_BYTES_MAX: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = OBJECT_SIZE_MAX - (1 << 20)

@@ -13,15 +13,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.config.topic import table_formats, topic_setting
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task_of
-from sparktxn.scan.transactioncolumns import committed_ranges
-from sparktxn.values.fieldtypes import TopicPartitionKey
-from sparktxn.values.structs import SegmentRef
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.config.maintenance import RewriteSettings
+from sparktxn._foundation.config.topic import table_formats, topic_setting
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.structs import SegmentRef
+from sparktxn._rows.scan.aborted import AbortedRanges
+from sparktxn._rows.scan.plan import ReadTask, aborted_between, segments_between, task_of
+from sparktxn._rows.scan.transactioncolumns import committed_ranges
 
 IsWanted = Callable[[TopicPartitionKey, SegmentRef], bool]
 """Says of a committed segment of a partition whether it is to be merged."""

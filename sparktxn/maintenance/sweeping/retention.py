@@ -15,19 +15,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from sparktxn.config.topic import topic_setting
-from sparktxn.format.commands import DeleteRecords
-from sparktxn.log.log import Log
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.maintenance.overtaken import on_a_view
+from sparktxn._engine.format.commands import DeleteRecords
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.log.write.storeclock import store_now_ms
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.config.topic import topic_setting
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import SegmentRef
+from sparktxn._rows.scan.plan import segments_between
+from sparktxn.maintenance.attempts import on_a_view
 from sparktxn.maintenance.proposals import LostRace, Proposals
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.process.clock import in_time
-from sparktxn.scan.plan import segments_between
 from sparktxn.store import Store
-from sparktxn.values import arguments
-from sparktxn.values.structs import SegmentRef
 
 
 class ShortenedPartition(Struct, frozen=True, kw_only=True):

@@ -13,29 +13,29 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from sparktxn.config.maintenance import SweepSettings
-from sparktxn.config.topic import offsets_retention_ms
-from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
-from sparktxn.format.entry import decode_entry
-from sparktxn.log.follow.confirm import Premise, judge, read_horizon
-from sparktxn.log.log import Log
-from sparktxn.log.write.storeclock import modified_ms, rounding_ms, store_now_ms
-from sparktxn.log.write.timeouts import Observations, Overdue, overdue, timeout_abort
-from sparktxn.maintenance.proposals import LostRace, Proposals, named
-from sparktxn.process.clock import in_time, is_time_up
-from sparktxn.store import Store
-from sparktxn.store.memberexpiry import OverdueMember, overdue_members, propose_expiry
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.log.follow.confirm import Premise, judge, read_horizon
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.storeclock import modified_ms, rounding_ms, store_now_ms
+from sparktxn._engine.log.write.transactiontimeouts import Observations, Overdue, overdue, timeout_abort
+from sparktxn._foundation.config.maintenance import SweepSettings
+from sparktxn._foundation.config.topic import offsets_retention_ms
+from sparktxn._foundation.process.clock import in_time, is_time_up
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._foundation.values.structs import (
     CommittedOffset,
     PartitionSegments,
     ProducerState,
     TransactionState,
     TransactionStatus,
 )
+from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreUnavailable
+from sparktxn.maintenance.proposals import LostRace, Proposals, named
+from sparktxn.store import Store
+from sparktxn.store.memberexpiry import OverdueMember, overdue_members, propose_expiry
 
 # Since when something is idle, by the object store's clock alone (PROTOCOL.md, "Expiry").
 #

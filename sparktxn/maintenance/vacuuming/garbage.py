@@ -8,11 +8,11 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from sparktxn.format import names
-from sparktxn.maintenance.keptobjects import Marks, is_young
-from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
-from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.values.structs import MemberState
+from sparktxn._engine.format import names
+from sparktxn._engine.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
+from sparktxn._engine.state.requests import REQUEST_WINDOW
+from sparktxn._foundation.values.structs import MemberState
+from sparktxn.maintenance.reachable import Marks, is_young
 
 _BATCH: Final = 1_000
 _Parse = Callable[[str], int | None]

@@ -17,18 +17,18 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead
+from sparktxn._engine.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
+from sparktxn._engine.log.follow.checkpointheads import read_part, read_parts
+from sparktxn._engine.log.keep.replay import Replay
+from sparktxn._engine.log.write.storeclock import modified_ms
+from sparktxn._engine.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn._engine.objectstore.puts import replace_hint
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._foundation.values.structs import HalfState, PartitionSegments, PartitionState
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
-from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead
-from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
-from sparktxn.log.follow.heads import read_part, read_parts
-from sparktxn.log.keep.replay import Replay
-from sparktxn.log.write.storeclock import modified_ms
-from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.objectstore.putting import replace_hint
-from sparktxn.process.events import log_event
-from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.structs import HalfState, PartitionSegments, PartitionState
 
 _SHOWN_EVERY_MS: Final = 86_400_000
 _NAMES_PER_REQUEST: Final = 1_000

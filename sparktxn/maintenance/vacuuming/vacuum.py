@@ -25,34 +25,34 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn.config.maintenance import VacuumSettings
-from sparktxn.config.topic import topic_setting
+from sparktxn._engine.format import names
+from sparktxn._engine.format.checkpoint import CheckpointHead
+from sparktxn._engine.format.commands import Command, OffsetCommit, Vacuum
+from sparktxn._engine.format.entry import decode_entry
+from sparktxn._engine.format.vacuumhint import VacuumHint
+from sparktxn._engine.log.follow.confirm import Passed, Premise, attempt, read_horizon, usable_heads, write_horizon
+from sparktxn._engine.log.follow.tail import commands_of
+from sparktxn._engine.log.keep.replay import NamedFile, Replay
+from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.write.storeclock import store_now_ms
+from sparktxn._engine.objectstore.contract import ObjectInfo, ObjectStore
+from sparktxn._engine.state.rules import files_named_by
+from sparktxn._foundation.config.maintenance import VacuumSettings
+from sparktxn._foundation.config.topic import topic_setting
+from sparktxn._foundation.process.clock import in_time
+from sparktxn._foundation.process.events import log_event
+from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
+from sparktxn._foundation.values.quantities import counted, duration_text, size_text
+from sparktxn._foundation.values.structs import MemberState, StoreState, TableState, TransactionState, TransactionStatus
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.format.commands import Command, OffsetCommit, Vacuum
-from sparktxn.format.entry import decode_entry
-from sparktxn.format.vacuumhint import VacuumHint
-from sparktxn.log.follow.confirm import Passed, Premise, attempt, read_horizon, usable_heads, write_horizon
-from sparktxn.log.follow.tail import commands_of
-from sparktxn.log.keep.replay import NamedFile, Replay
-from sparktxn.log.log import Log
-from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.maintenance.keptobjects import Head, Marks, heads_in, mark, open_heads, read_heads
-from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.attempts import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.reachable import Head, Marks, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.tableobjects import left_by_others, needed_entries, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, add_silent_signs, delete_garbage, find_garbage
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_aged, list_placed, read_hint, write_hint
-from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.process.clock import in_time
-from sparktxn.process.events import log_event
-from sparktxn.state.rules import files_named_by
 from sparktxn.store import Store
 from sparktxn.store.memberexpiry import members_name
-from sparktxn.values import arguments
-from sparktxn.values.fieldtypes import TopicIdPartition
-from sparktxn.values.quantities import counted, duration_text, size_text
-from sparktxn.values.structs import MemberState, StoreState, TableState, TransactionState, TransactionStatus
 
 # Which of some files entries have named: read from the entries alone, without a replica of the state.
 #

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sparktxn.gateway.gatewayserver import serve
-from sparktxn.gateway.gatewaysettings import GatewaySettings
+from sparktxn._programs.gateway.gatewayserver import serve
+from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
 from sparktxn.store import Store
 from tests.interop.peers import ROOT
 

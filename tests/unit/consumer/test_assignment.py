@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sparktxn._engine.log.views.readview import PartitionView
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
 from sparktxn.consumer.assignment import Assignment, Progress, Stored, logical_position
-from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
-from sparktxn.log.views.readview import PartitionView
-from sparktxn.values.structs import TopicState
 from tests.each import each
 
 

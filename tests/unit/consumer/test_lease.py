@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparktxn.consumer import pulse as module
-from sparktxn.consumer.pulse import Lease, Reference, watcher_place
+from sparktxn.consumer import heartbeats as module
+from sparktxn.consumer.heartbeats import Lease, Reference, watcher_place
 from sparktxn.store.memberexpiry import OverdueMember, Sign, Watched
 from tests.each import each
 

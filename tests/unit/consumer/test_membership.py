@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._kafka.settings.consumer import ConsumerSettings
 from sparktxn.consumer.member import TRANSITIONS, MemberEvent, Membership, Status
-from sparktxn.format import names
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
 from tests.each import each
 from tests.seeds import seed_of
 from tests.world import open_log

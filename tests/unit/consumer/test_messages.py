@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparktxn._kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+from sparktxn._rows.scan.reader import output_schema
 from sparktxn.consumer.polling import messages_of
-from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
-from sparktxn.scan.reader import output_schema
 from tests.each import each
 
 ROWS: list[dict[str, Any]] = [

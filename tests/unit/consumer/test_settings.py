@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._kafka.settings.producer import ProducerSettings
 from sparktxn.errors import ConfigurationError, ErrorCode
-from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.kafka.settings.producer import ProducerSettings
 from tests.each import each
 
 REQUIRED = {"bootstrap.servers": "/data/log", "group.id": "g"}

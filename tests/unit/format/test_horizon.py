@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sparktxn.format.checkpoint import HorizonMarker, decode_marker, encode_marker
+from sparktxn._engine.format.checkpoint import HorizonMarker, decode_marker, encode_marker
 from tests.each import each
 
 

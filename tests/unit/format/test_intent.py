@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format import names
-from sparktxn.format.commands import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import (
     CreateTopic,
     EndTxn,
     ExpireTransactionalId,
@@ -16,7 +15,8 @@ from sparktxn.format.commands import (
     SettleIntent,
     Vacuum,
 )
-from sparktxn.format.entry import decode_intent, encode_intent, list_id, may_travel, seal_document
+from sparktxn._engine.format.entry import decode_intent, encode_intent, list_id, may_travel, seal_document
+from sparktxn.errors import DamagedObject, FormatVersionError
 from tests.each import each
 
 TOKEN = "3d0f" * 5

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sparktxn._engine.format import manifest
+from sparktxn._engine.format.manifest import MANIFEST_SCHEMA, decode_manifest, encode_manifest
+from sparktxn._foundation.values.structs import SegmentRef
 from sparktxn.errors import DamagedObject
-from sparktxn.format import manifest
-from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest, encode_manifest
-from sparktxn.values.structs import SegmentRef
 from tests.each import each
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sparktxn._engine.format import names
 from sparktxn.errors import DamagedObject
-from sparktxn.format import names
 
 PARTS = st.text(alphabet="a.0=_-/\n é", max_size=6)
 

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format import checkpoint, names
-from sparktxn.format.checkpoint import (
+from sparktxn._engine.format import checkpoint, names
+from sparktxn._engine.format.checkpoint import (
     PACKED_PART_BYTES,
     PACKED_PARTS_MIN,
     CheckpointHead,
@@ -27,7 +26,8 @@ from sparktxn.format.checkpoint import (
     encode_head,
     state_digest,
 )
-from sparktxn.format.entry import seal_document
+from sparktxn._engine.format.entry import seal_document
+from sparktxn.errors import DamagedObject, FormatVersionError
 
 TOKENS = ("3d0f1r8k2m5s7t9v0a2c", "b6a5c4d3e2f1g0h9i8j7")
 NAME = names.checkpoint_head(128, TOKENS[0])

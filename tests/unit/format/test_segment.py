@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.errors import ConfigurationError, DamagedObject
-from sparktxn.format.segment import (
+from sparktxn._engine.format.segment import (
     RECORD_SCHEMA,
     InlineSegment,
     check_schema,
@@ -27,6 +26,7 @@ from sparktxn.format.segment import (
     stored_schema,
     type_text,
 )
+from sparktxn.errors import ConfigurationError, DamagedObject
 from tests.each import each
 
 FORMATS = ["parquet", "arrow"]

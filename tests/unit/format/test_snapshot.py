@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sparktxn._engine.format.snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot, snapshot_entry
+from sparktxn._foundation.values.structs import BatchMetadata, ProducerState
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format.snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot, snapshot_entry
-from sparktxn.values.structs import BatchMetadata, ProducerState
 from tests.each import each
 
 GOLDEN = [

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sparktxn._engine.format.txnindex import decode_transaction_index, encode_transaction_index
+from sparktxn._foundation.values.structs import AbortedTransaction
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
-from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
 
 # Kafka's TransactionIndexTest and testTransactionIndexUpdated have these two.

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from sparktxn.errors import KafkaError, KafkaException
-from sparktxn.producer.states import ProducerStates, TransactionPhase
+from sparktxn.producer.transactionstates import ProducerStates, TransactionPhase
 
 
 def failing(calls: ProducerStates, name: str, *, retriable: bool) -> None:

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pickle
 
-from sparktxn.kafka.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn._kafka.message import (
+    OFFSET_INVALID,
+    TIMESTAMP_CREATE_TIME,
+    ConsumerGroupMetadata,
+    Message,
+    TopicPartition,
+)
 
 
 def test_a_message_answers_as_confluents() -> None:

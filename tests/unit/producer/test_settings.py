@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from sparktxn._kafka.message import Message
+from sparktxn._kafka.settings.client import IGNORED_SETTINGS
+from sparktxn._kafka.settings.producer import PRODUCER_SETTINGS, ProducerSettings
 from sparktxn.errors import KafkaError, KafkaException
-from sparktxn.kafka.message import Message
-from sparktxn.kafka.settings.client import IGNORED_SETTINGS
-from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS, ProducerSettings
 from sparktxn.producer.reports import Reports
 
 STORE = {"bootstrap.servers": "memory://settings"}

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.producer.states import VALID_PREVIOUS_STATES, ProducerStates, TransactionPhase
+from sparktxn.producer.transactionstates import VALID_PREVIOUS_STATES, ProducerStates, TransactionPhase
 from tests.each import each
 
 S = TransactionPhase

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.process.clock import Deadline, SystemClock
+from sparktxn._foundation.process.clock import Deadline, SystemClock
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._kafka.settings.producer import ProducerSettings
 from sparktxn.producer.topics import PartitionChoice, Topics
-from sparktxn.values.structs import TopicState
 
 
 def topic(topic_id: int, name: str) -> TopicState:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparktxn.format import names
-from sparktxn.format.manifest import encode_manifest
-from sparktxn.format.schema import OFFSET_COLUMN
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment, stored_schema
-from sparktxn.format.txnindex import encode_transaction_index
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
-from sparktxn.values.structs import (
+from sparktxn._engine.format import names
+from sparktxn._engine.format.manifest import encode_manifest
+from sparktxn._engine.format.schema import OFFSET_COLUMN
+from sparktxn._engine.format.segment import RECORD_SCHEMA, checksum, encode_segment, stored_schema
+from sparktxn._engine.format.txnindex import encode_transaction_index
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.structs import (
     NO_TRANSACTION,
     AbortedTransaction,
     CompactedSegment,

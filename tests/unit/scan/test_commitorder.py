@@ -7,20 +7,13 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ConfigurationError, DamagedObject
-from sparktxn.format import names
-from sparktxn.log.keep.sealing import seal
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.log.views.viewing import HistoryView
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan import commitorder, microbatchcut
-from sparktxn.scan.commitorder import checked_commits, committed_between
-from sparktxn.scan.microbatchcut import CommitCut
-from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.reader import read
-from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
-from sparktxn.testing.clocks import SeededIds
-from sparktxn.values.structs import (
+from sparktxn._engine.format import names
+from sparktxn._engine.log.keep.sealing import seal
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.log.views.viewing import HistoryView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.state.internal import INTERNAL_TOPICS, first_offset
+from sparktxn._foundation.values.structs import (
     NO_TRANSACTION,
     CommittedTransaction,
     ManifestRef,
@@ -29,6 +22,13 @@ from sparktxn.values.structs import (
     SegmentRef,
     TopicState,
 )
+from sparktxn._rows.scan import commitorder, microbatchcut
+from sparktxn._rows.scan.commitorder import checked_commits, committed_between
+from sparktxn._rows.scan.microbatchcut import CommitCut
+from sparktxn._rows.scan.plan import ReadTask
+from sparktxn._rows.scan.reader import read
+from sparktxn.errors import ConfigurationError, DamagedObject
+from sparktxn.testing.clocks import SeededIds
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 

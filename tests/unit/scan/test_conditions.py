@@ -12,9 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sparktxn._engine.format.segment import encode_segment, parquet_footer
+from sparktxn._rows.scan.conditions import (
+    OPERATORS,
+    Condition,
+    checked_condition,
+    groups_that_may_hold,
+    matching,
+    meets,
+)
 from sparktxn.errors import ConfigurationError, DamagedObject
-from sparktxn.format.segment import encode_segment, parquet_footer
-from sparktxn.scan.conditions import OPERATORS, Condition, checked_condition, groups_that_may_hold, matching, meets
 from tests.each import each
 
 MOMENTS = [datetime(2024, 1, day, tzinfo=UTC) for day in range(1, 9)]

@@ -13,8 +13,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from sparktxn._rows.scan.conditions import matching, parse_conditions, typed_conditions
 from sparktxn.errors import ConfigurationError
-from sparktxn.scan.conditions import matching, parse_conditions, typed_conditions
 from tests.each import each
 from tests.seeds import examples, seed_of
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sparktxn.scan.plan import ReadTask, plan_ranges
-from sparktxn.scan.reader import segment_values
-from sparktxn.scan.storedfiles import whole_files
-from sparktxn.values.structs import NO_TRANSACTION
+from sparktxn._foundation.values.structs import NO_TRANSACTION
+from sparktxn._rows.scan.plan import ReadTask, plan_ranges
+from sparktxn._rows.scan.reader import segment_values
+from sparktxn._rows.scan.storedfiles import whole_files
 from tests.each import each
 from tests.unit.scan.log_builder import PartitionLog, memory_store, read_view
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
-from sparktxn.scan.reader import read
-from sparktxn.values.structs import AbortedTransaction
+from sparktxn._foundation.values.structs import AbortedTransaction
+from sparktxn._rows.scan.plan import Isolation, ReadTask, plan_ranges
+from sparktxn._rows.scan.reader import read
 from tests.unit.scan.log_builder import PartitionLog, memory_store, read_view
 
 pytestmark = pytest.mark.kafka("K86")

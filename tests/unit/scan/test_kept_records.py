@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from sparktxn.log.follow.inlinerecords import inline_cache
+from sparktxn._engine.log.follow.inlinerecords import inline_cache
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._rows.scan import segmentbytes
+from sparktxn._rows.scan.plan import plan_ranges
+from sparktxn._rows.scan.reader import read
+from sparktxn._rows.scan.segmentbytes import are_kept
 from sparktxn.maintenance import rewrite
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
-from sparktxn.scan import fetching
-from sparktxn.scan.fetching import are_kept
-from sparktxn.scan.plan import plan_ranges
-from sparktxn.scan.reader import read
 from tests.world import World
 
 
@@ -70,8 +70,8 @@ def test_what_is_kept_is_read_without_a_request(world: World, seed: int, monkeyp
     expected = world.rows("t")
     silent = Silent(objects)
     of_store = inline_cache
-    monkeypatch.setattr(fetching, "inline_cache", lambda _: of_store(objects))
-    monkeypatch.setattr("sparktxn.log.follow.inlinerecords.inline_cache", lambda _: of_store(objects))
+    monkeypatch.setattr(segmentbytes, "inline_cache", lambda _: of_store(objects))
+    monkeypatch.setattr("sparktxn._engine.log.follow.inlinerecords.inline_cache", lambda _: of_store(objects))
     end = partition.last_stable_offset
     kept = 0
     for start in range(partition.log_start_offset, end):
@@ -96,7 +96,7 @@ def test_only_so_many_segments_count_as_kept(world: World, monkeypatch: pytest.M
     for number in range(4):
         world.produce(str(number))
     view = world.store.view(["t"]).partitions["t", 0]
-    monkeypatch.setattr(fetching, "_KEPT_SEGMENTS_MAX", 3)
+    monkeypatch.setattr(segmentbytes, "_KEPT_SEGMENTS_MAX", 3)
     assert [are_kept(world.store.log.objects, view, start, 4) for start in range(5)] == [False, True, True, True, False]
 
 

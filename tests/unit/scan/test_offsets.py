@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.log.follow.confirm import write_horizon
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.structs import AbortedTransaction
+from sparktxn._rows.scan.offsets import offset_for_time
 from sparktxn.errors import DamagedObject, ViewExpired
-from sparktxn.format import names
-from sparktxn.log.follow.confirm import write_horizon
-from sparktxn.process.clock import SystemClock
-from sparktxn.scan.offsets import offset_for_time
-from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, compacted, memory_store
 

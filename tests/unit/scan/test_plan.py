@@ -6,14 +6,21 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import names
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.log.views.viewing import HistoryView
+from sparktxn._engine.state.internal import INTERNAL_TOPICS, first_offset
+from sparktxn._foundation.values.structs import AbortedTransaction, TopicState
+from sparktxn._rows.scan.plan import (
+    ReadTask,
+    aborted_between,
+    plan_ranges,
+    ranges_within,
+    rows_at_most,
+    segments_between,
+)
+from sparktxn._rows.scan.reader import read
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
-from sparktxn.format import names
-from sparktxn.log.views.readview import PartitionView, ReadView
-from sparktxn.log.views.viewing import HistoryView
-from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, rows_at_most, segments_between
-from sparktxn.scan.reader import read
-from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
-from sparktxn.values.structs import AbortedTransaction, TopicState
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, compacted, memory_store, read_view
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format import decodeguard, names
+from sparktxn._engine.format.segment import checksum, encode_segment
+from sparktxn._foundation.values.structs import AbortedTransaction
+from sparktxn._rows.scan.plan import ReadTask, plan_ranges
+from sparktxn._rows.scan.reader import output_schema, read
 from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired
-from sparktxn.format import decodeguard, names
-from sparktxn.format.segment import checksum, encode_segment
-from sparktxn.scan.plan import ReadTask, plan_ranges
-from sparktxn.scan.reader import output_schema, read
-from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pytest
 
+from sparktxn._rows.scan import storedrecords
+from sparktxn._rows.scan.plan import ReadTask
+from sparktxn._rows.scan.storedrecords import stored_blocks, stored_records
 from sparktxn.maintenance import rewrite
-from sparktxn.scan import storedrecords
-from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.storedrecords import stored_blocks, stored_records
 from tests.world import World
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.segment import checksum, decode_segment, stored_schema
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._engine.objectstore.memory import MemoryStore
+from sparktxn._foundation.process.clock import SystemClock
+from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.segment import checksum, decode_segment, stored_schema
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.process.clock import SystemClock
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.values.structs import TopicState
 
 
 class CountingIds:

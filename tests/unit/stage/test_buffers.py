@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.process.background import Background, InlineBackground, ThreadBackground
-from sparktxn.stage.buffers import Buffers, Limits, PartitionBuffer, TopicBuffer
-from sparktxn.stage.pendingsegment import Uploads
-from sparktxn.stage.recordsizes import payload_bytes
+from sparktxn._engine.format.segment import RECORD_SCHEMA
+from sparktxn._foundation.process.background import Background, InlineBackground, ThreadBackground
+from sparktxn._rows.stage.buffers import Buffers, Limits, PartitionBuffer, TopicBuffer
+from sparktxn._rows.stage.pendingsegment import Uploads
+from sparktxn._rows.stage.recordsizes import payload_bytes
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.segment import stored_schema
+from sparktxn._foundation.process.background import Background, InlineBackground, ThreadBackground
+from sparktxn._rows.stage import buffers as buffers_module
+from sparktxn._rows.stage import segmentwriter
+from sparktxn._rows.stage.buffers import Buffers, GrowingSegment, Limits, TopicBuffer
+from sparktxn._rows.stage.pendingsegment import PendingSegment, Uploads
+from sparktxn._rows.stage.recordsizes import payload_bytes
+from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format import names
-from sparktxn.format.segment import stored_schema
-from sparktxn.process.background import Background, InlineBackground, ThreadBackground
-from sparktxn.stage import buffers as buffers_module
-from sparktxn.stage import segmentwriter
-from sparktxn.stage.buffers import Buffers, GrowingSegment, Limits, TopicBuffer
-from sparktxn.stage.pendingsegment import PendingSegment, Uploads
-from sparktxn.stage.recordsizes import payload_bytes
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 

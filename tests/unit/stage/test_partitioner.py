@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktxn._rows.stage.partitioner import PARTITIONERS, fnv1a, murmur2, partitioner, partitions_of_keys
 from sparktxn.errors import ConfigurationError
-from sparktxn.stage.partitioner import PARTITIONERS, fnv1a, murmur2, partitioner, partitions_of_keys
 from tests.each import each
 
 

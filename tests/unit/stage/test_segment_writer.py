@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparktxn._engine.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
+from sparktxn._foundation.process.background import Background, ThreadBackground
+from sparktxn._rows.stage.segmentwriter import SegmentWriter
+from sparktxn._rows.tableformats.columnstatistics import statistics_of
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
-from sparktxn.process.background import Background, ThreadBackground
-from sparktxn.stage.segmentwriter import SegmentWriter
-from sparktxn.tableformats.columnstatistics import statistics_of
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def table(first: int, rows: int) -> pa.Table:
 def test_a_second_thread_makes_the_same_file_and_as_much_is_known_of_it(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparktxn.stage.segmentwriter.ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr("sparktxn._rows.stage.segmentwriter.ROW_GROUP_BYTES", 20_000)
     tables = [table(first, 100) for first in range(0, 2_000, 100)]
     alone, by_two = SegmentWriter("zstd"), SegmentWriter("zstd", background)
     for each in tables:
@@ -54,7 +54,7 @@ def test_a_second_thread_makes_the_same_file_and_as_much_is_known_of_it(
 def test_a_column_has_no_statistics_if_its_first_nan_comes_late(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparktxn.stage.segmentwriter.ROW_GROUP_BYTES", 2_000)
+    monkeypatch.setattr("sparktxn._rows.stage.segmentwriter.ROW_GROUP_BYTES", 2_000)
     columns = (
         ("id", "int64", False),
         ("x", "double", True),

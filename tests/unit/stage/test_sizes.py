@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.stage.recordsizes import payload_bytes, record_bytes, row_above, row_bytes, rows_that_fit
+from sparktxn._engine.format.segment import RECORD_SCHEMA
+from sparktxn._rows.stage.recordsizes import payload_bytes, record_bytes, row_above, row_bytes, rows_that_fit
 from tests.each import each
 
 rows = st.lists(

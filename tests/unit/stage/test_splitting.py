@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.stage.rowpartitions import split
+from sparktxn._rows.stage.rowpartitions import split
 
 SCHEMA = pa.schema(
     [

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktxn._engine.objectstore.contract import PutOutcome
+from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._rows.stage import stager as stager_module
+from sparktxn._rows.stage.partitioner import partitioner
+from sparktxn._rows.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreUnavailable
-from sparktxn.objectstore.contract import PutOutcome
-from sparktxn.process.background import ThreadBackground
-from sparktxn.stage import stager as stager_module
-from sparktxn.stage.partitioner import partitioner
-from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic
 from sparktxn.testing.clocks import ManualClock
 from tests.each import each
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored

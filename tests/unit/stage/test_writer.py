@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparktxn._engine.format.names import parse_segment_born
+from sparktxn._engine.format.segment import RECORD_SCHEMA, stored_schema
+from sparktxn._rows.stage import uploading
+from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
+from sparktxn._rows.stage.uploading import upload_segment
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreUnavailable
-from sparktxn.format.names import parse_segment_born
-from sparktxn.format.segment import RECORD_SCHEMA, stored_schema
-from sparktxn.stage import uploading
-from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
-from sparktxn.stage.uploading import upload_segment
 from sparktxn.testing.clocks import ManualClock
 from tests.each import each
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import Command, DeleteRecords, Vacuum
+from sparktxn._engine.format.names import is_inline, merged_segment_file, segment_file
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._engine.state.transactions.producerfencing import SEQUENCE_MAX
+from sparktxn._foundation.values.structs import AbortedTransaction
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import Command, DeleteRecords, Vacuum
-from sparktxn.format.names import is_inline, merged_segment_file, segment_file
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.state.transactions.producerfencing import SEQUENCE_MAX
-from sparktxn.values.structs import AbortedTransaction
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from sparktxn.state.groups.assignors import Subscriber, range_targets, uniform_targets
-from sparktxn.values.fieldtypes import TopicIdPartition
+from sparktxn._engine.state.groups.assignors import Subscriber, range_targets, uniform_targets
+from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from tests.each import each
 
 pytestmark = pytest.mark.kafka("G21")

@@ -11,13 +11,17 @@ from typing import Any, get_args
 
 import msgspec
 
-import sparktxn.values.segmentstructs
-import sparktxn.values.structs
-from sparktxn.log.views.readview import PartitionView
-from sparktxn.values.structs import StateRecord
+import sparktxn._foundation.values.segmentstructs
+import sparktxn._foundation.values.structs
+from sparktxn._engine.log.views.readview import PartitionView
+from sparktxn._foundation.values.structs import StateRecord
 from tests.each import each
 
-MODULES = (sparktxn.values.structs, sparktxn.values.structs, sparktxn.values.segmentstructs)
+MODULES = (
+    sparktxn._foundation.values.structs,
+    sparktxn._foundation.values.structs,
+    sparktxn._foundation.values.segmentstructs,
+)
 TUPLES = {
     kind
     for module in MODULES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.state.transactions.partitions import CommittedRanges, by_producer, last_offset_of
-from sparktxn.values.structs import AbortedTransaction, CommittedTransaction, SegmentRef
+from sparktxn._engine.state.transactions.partitions import CommittedRanges, by_producer, last_offset_of
+from sparktxn._foundation.values.structs import AbortedTransaction, CommittedTransaction, SegmentRef
 
 NAME = "00000000000000000001-00000000000000000000.arrow"
 RANGES = (

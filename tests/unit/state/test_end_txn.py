@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic, InitProducerId
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic, InitProducerId
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import (
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import (
     AddPartitionsToTxn,
     Command,
     CommandResult,
@@ -23,10 +22,11 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from sparktxn.state.rules import parts_touched_by
-from sparktxn.state.transactions import transactions
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.values.structs import ProducerState, TransactionStatus
+from sparktxn._engine.state.rules import parts_touched_by
+from sparktxn._engine.state.transactions import transactions
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.values.structs import ProducerState, TransactionStatus
+from sparktxn.errors import ErrorCode
 from tests.purelog import PureLog
 
 HERE, THERE = (1, 0), (1, 1)

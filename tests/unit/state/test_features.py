@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format.commands import CommandResult, RequireFeatures
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import CommandResult, RequireFeatures
 from tests.purelog import PureLog
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.state.transactions.sinks import fingerprint, is_same_content
+from sparktxn._engine.state.transactions.sinks import fingerprint, is_same_content
 
 
 def test_a_kind_and_its_digest_follow_the_sizes() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from sparktxn._engine.state.limits import METADATA_BYTES_MAX
+from sparktxn._foundation.values.structs import CommittedOffset, PendingOffset, PendingOffsets
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
-from sparktxn.state.limits import METADATA_BYTES_MAX
-from sparktxn.values.structs import CommittedOffset, PendingOffset, PendingOffsets
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

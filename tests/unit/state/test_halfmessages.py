@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     AlterStore,
     AlterTopic,
     CheckHalf,
@@ -23,13 +22,21 @@ from sparktxn.format.commands import (
     ResumeHalf,
     Vacuum,
 )
-from sparktxn.format.names import inline_segment, is_inline, merged_segment_file, segment_file
-from sparktxn.format.segment import checksum
-from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
-from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
-from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.values.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState, SettledHalf
+from sparktxn._engine.format.names import inline_segment, is_inline, merged_segment_file, segment_file
+from sparktxn._engine.format.segment import checksum
+from sparktxn._engine.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
+from sparktxn._engine.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
+from sparktxn._engine.state.requests import REQUEST_WINDOW
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._foundation.values.structs import (
+    HalfDue,
+    HalfOutcome,
+    HalfSegment,
+    HalfState,
+    PartitionState,
+    SettledHalf,
+)
+from sparktxn.errors import CommandRefused, ErrorCode
 from tests.purelog import PureLog
 
 GROUP, ID = "shop", "t1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from tests.groupcommands import GroupLog, Place
 from tests.producercommands import ProducerCommands
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sparktxn.state.internal import RecordingDelta
-from sparktxn.values.structs import (
+from sparktxn._engine.state.internal import RecordingDelta
+from sparktxn._foundation.values.structs import (
     CommittedOffset,
     HalfOutcome,
     HalfOutcomes,

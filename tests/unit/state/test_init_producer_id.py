@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import InitProducerId
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._engine.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import InitProducerId
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
-from sparktxn.values.structs import TransactionStatus
 from tests.purelog import PureLog
 
 HERE = (1, 0)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import CancelIntent, InitProducerId, SettleIntent
+from sparktxn._engine.state.delta import Context, Delta
+from sparktxn._engine.state.intents import INTENT_WINDOW, intent_key, settlement
+from sparktxn._engine.state.machine import Applied, apply, apply_list
+from sparktxn._engine.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW
 from sparktxn.errors import ErrorCode
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import CancelIntent, InitProducerId, SettleIntent
-from sparktxn.state.delta import Context, Delta
-from sparktxn.state.intents import INTENT_WINDOW, intent_key, settlement
-from sparktxn.state.machine import Applied, apply, apply_list
-from sparktxn.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW
 from tests.purelog import PureLog
 
 

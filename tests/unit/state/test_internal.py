@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.state.internal import (
+from sparktxn._engine.state.internal import (
     INTERNAL_TOPIC_IDS,
     INTERNAL_TOPICS,
     _topic,
@@ -14,8 +13,9 @@ from sparktxn.state.internal import (
     partition_at,
     refuse_change,
 )
-from sparktxn.state.topics import check_new_name
-from sparktxn.values.structs import PartitionState, StateKey, TopicState
+from sparktxn._engine.state.topics import check_new_name
+from sparktxn._foundation.values.structs import PartitionState, StateKey, TopicState
+from sparktxn.errors import ErrorCode, KafkaException
 
 
 def test_an_entrys_rows_begin_at_its_number_times_a_mebi() -> None:

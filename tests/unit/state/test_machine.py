@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from sparktxn._engine.format import names
+from sparktxn._engine.format.commands import Command, CreateTopic, InitProducerId, Vacuum
+from sparktxn._engine.format.names import segment_file
+from sparktxn._engine.state.delta import Context, Delta, Refusal
+from sparktxn._engine.state.machine import Applied, apply, apply_entry, apply_list
+from sparktxn._foundation.values.structs import PartitionState, StateKey, StateRecord, StoreState
 from sparktxn.errors import DamagedObject, ErrorCode
-from sparktxn.format import names
-from sparktxn.format.commands import Command, CreateTopic, InitProducerId, Vacuum
-from sparktxn.format.names import segment_file
-from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import Applied, apply, apply_entry, apply_list
-from sparktxn.values.structs import PartitionState, StateKey, StateRecord, StoreState
 from tests.purelog import PureLog
 
 HERE = (1, 0)

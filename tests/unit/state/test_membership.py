@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import CreatePartitions, CreateTopic, DeleteGroup, DeleteTopic, JoinGroup
+from sparktxn._engine.state import limits
+from sparktxn._foundation.values.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteGroup, DeleteTopic, JoinGroup
-from sparktxn.state import limits
-from sparktxn.values.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
 from tests.groupcommands import GroupLog, Place, check_group, places
 
 EVEN: list[Place] = [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]

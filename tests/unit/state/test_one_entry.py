@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    Command,
+    DeleteRecords,
+    EndTxn,
+    InitProducerId,
+)
+from sparktxn._engine.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
+from sparktxn._foundation.values.structs import TransactionStatus
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Command, DeleteRecords, EndTxn, InitProducerId
-from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
-from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

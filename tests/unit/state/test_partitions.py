@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import AddPartitionsToTxn
-from sparktxn.format.names import segment_file, segment_token
-from sparktxn.values.structs import (
+from sparktxn._engine.format.commands import AddPartitionsToTxn
+from sparktxn._engine.format.names import segment_file, segment_token
+from sparktxn._foundation.values.structs import (
     AbortedTransaction,
     BatchMetadata,
     CommittedTransaction,
@@ -20,6 +19,7 @@ from sparktxn.values.structs import (
     ProducerState,
     SegmentRef,
 )
+from sparktxn.errors import CommandRefused, ErrorCode
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

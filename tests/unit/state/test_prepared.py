@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     Command,
@@ -15,9 +14,10 @@ from sparktxn.format.commands import (
     InitProducerId,
     PrepareTxn,
 )
-from sparktxn.state.transactions.partitions import last_stable_offset
-from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
-from sparktxn.values.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
+from sparktxn._engine.state.transactions.partitions import last_stable_offset
+from sparktxn._engine.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
+from sparktxn._foundation.values.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
+from sparktxn.errors import ErrorCode
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
-from sparktxn.state.delta import Refusal
-from sparktxn.state.transactions.producerfencing import (
+from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.transactions.producerfencing import (
     SEQUENCE_MAX,
     check_append,
     is_past,
@@ -15,7 +14,8 @@ from sparktxn.state.transactions.producerfencing import (
     with_batch,
     with_marker,
 )
-from sparktxn.values.structs import BatchMetadata, ProducerState
+from sparktxn._foundation.values.structs import BatchMetadata, ProducerState
+from sparktxn.errors import ErrorCode
 from tests.each import each
 
 BATCHES = tuple(BatchMetadata(n, n, 100 + n, 50 + n, 3, token=f"{n}") for n in range(5))

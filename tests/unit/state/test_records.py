@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sparktxn._engine.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, InitProducerId
+from sparktxn._engine.state.delta import Context
+from sparktxn._engine.state.internal import RecordingDelta
+from sparktxn._engine.state.machine import apply
+from sparktxn._engine.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
+from sparktxn._foundation.values.structs import TransactionState, TransactionStatus
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, InitProducerId
-from sparktxn.state.delta import Context
-from sparktxn.state.internal import RecordingDelta
-from sparktxn.state.machine import apply
-from sparktxn.state.transactions.producerfencing import PRODUCER_EPOCH_MAX
-from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.settings import changes_times, has_times_of_entries, is_fixed, times_changed
+from sparktxn._foundation.values.structs import PartitionState, StateKey, StateRecord, TopicState
 from sparktxn.errors import ErrorCode
-from sparktxn.state.delta import Refusal
-from sparktxn.state.settings import changes_times, has_times_of_entries, is_fixed, times_changed
-from sparktxn.values.structs import PartitionState, StateKey, StateRecord, TopicState
 
 TYPE = "message.timestamp.type"
 OF_ENTRIES = {TYPE: "LogAppendTime"}

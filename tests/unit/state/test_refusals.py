@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import sparktxn.state
+import sparktxn._engine.state
+from sparktxn._engine.state.rules import RULES
 from sparktxn.errors import ErrorCode
-from sparktxn.state.rules import RULES
 
 ROOT = Path(__file__).parents[3]
 # What commands touch has functions of the handlers' names, which refuse nothing.
 MODULES = [
     ast.parse(path.read_text())
-    for path in sorted(Path(sparktxn.state.__path__[0]).rglob("*.py"))
-    if path.stem != "touches"
+    for path in sorted(Path(sparktxn._engine.state.__path__[0]).rglob("*.py"))
+    if path.stem != "touchedparts"
 ]
 FUNCTIONS = {node.name: node for module in MODULES for node in module.body if isinstance(node, ast.FunctionDef)}
 # Codes that `apply_list` refuses with, after the handlers: a list is not a repetition, or leaves a half message
@@ -120,7 +120,7 @@ def test_every_refusal_of_the_state_machine_belongs_to_a_command() -> None:
         for call in ast.walk(function)
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Refusal"
     }
-    by_proposers = {"is_fixed", "times_changed"}  # state/settings.py
+    by_proposers = {"is_fixed", "times_changed"}  # _engine/state/settings.py
     assert refusing - reached == {"_refusal_of_whole", "half_rejection"} | by_proposers
 
 

@@ -6,10 +6,10 @@ import zlib
 
 from msgspec.structs import replace
 
-from sparktxn.format.commands import CommandResult
-from sparktxn.state.delta import Context, Delta
-from sparktxn.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW, remember, remembered, request_key
-from sparktxn.values.structs import RequestResult, RequestWindow, StateKey, StateRecord
+from sparktxn._engine.format.commands import CommandResult
+from sparktxn._engine.state.delta import Context, Delta
+from sparktxn._engine.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW, remember, remembered, request_key
+from sparktxn._foundation.values.structs import RequestResult, RequestWindow, StateKey, StateRecord
 from tests.purelog import PureLog
 
 ANSWER = CommandResult(

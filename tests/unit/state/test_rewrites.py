@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
-from sparktxn.format.names import sealed_folder, segment_file
-from sparktxn.values.structs import (
+from sparktxn._engine.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
+from sparktxn._engine.format.names import sealed_folder, segment_file
+from sparktxn._foundation.values.structs import (
     CommittedTransaction,
     CompactedPrefix,
     Compaction,
@@ -19,6 +18,7 @@ from sparktxn.values.structs import (
     ManifestRef,
     RewrittenRange,
 )
+from sparktxn.errors import CommandRefused, ErrorCode
 from tests.each import each
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog

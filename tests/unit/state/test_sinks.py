@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.transactions.sinks import check_batch, remembered_batch
+from sparktxn._foundation.values.structs import SinkBatch
 from sparktxn.errors import ErrorCode
-from sparktxn.state.delta import Refusal
-from sparktxn.state.transactions.sinks import check_batch, remembered_batch
-from sparktxn.values.structs import SinkBatch
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     AlterStore,
     AlterTopic,
     Command,
@@ -22,7 +21,8 @@ from sparktxn.format.commands import (
     Rewrite,
     TableToPublish,
 )
-from sparktxn.values.structs import KeptVersion, PublishedPartition, PublishedPlaces, TableState
+from sparktxn._foundation.values.structs import KeptVersion, PublishedPartition, PublishedPlaces, TableState
+from sparktxn.errors import CommandRefused, ErrorCode
 from tests.each import each
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog

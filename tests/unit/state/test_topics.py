@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import (
+from sparktxn._engine.format.commands import (
     AlterStore,
     AlterTopic,
     Command,
@@ -19,8 +18,15 @@ from sparktxn.format.commands import (
     DeleteRecords,
     DeleteTopic,
 )
-from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.values.structs import CommittedTransaction, ManifestRef, PartitionSegments, PartitionState, TopicState
+from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
+from sparktxn._foundation.values.structs import (
+    CommittedTransaction,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    TopicState,
+)
+from sparktxn.errors import CommandRefused, ErrorCode
 from tests.purelog import PureLog
 
 HERE = (1, 0)

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format import commands as c
-from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import Append, Command, EndTxn
-from sparktxn.format.names import inline_segment
-from sparktxn.state import touches
-from sparktxn.state.halfmessages import outcomes_key
-from sparktxn.state.requests import request_key
-from sparktxn.state.rules import RULES, Scope, files_named_by, is_confined, parts_touched_by, transaction_of
-from sparktxn.values.structs import (
+from sparktxn._engine.format import commands as c
+from sparktxn._engine.format.checkpoint import part_of
+from sparktxn._engine.format.commands import Append, Command, EndTxn
+from sparktxn._engine.format.names import inline_segment
+from sparktxn._engine.state import touchedparts
+from sparktxn._engine.state.halfmessages import outcomes_key
+from sparktxn._engine.state.requests import request_key
+from sparktxn._engine.state.rules import RULES, Scope, files_named_by, is_confined, parts_touched_by, transaction_of
+from sparktxn._foundation.values.structs import (
     HalfSegment,
     ManifestRef,
     PartitionState,
@@ -36,7 +36,7 @@ def test_every_command_says_what_it_touches() -> None:
         is_confined = rule.scope is not Scope.OPEN
         assert not is_confined or ("transactional_id" in fields) == (rule.scope is Scope.TRANSACTION)
         # A file that no command is seen to name would be deleted by a vacuum.
-        assert (rule.files is not touches.no_files) == bool(fields & {"segment", "segments"})
+        assert (rule.files is not touchedparts.no_files) == bool(fields & {"segment", "segments"})
 
 
 def test_ending_a_transaction_touches_the_partitions_and_groups_of_its_record() -> None:
@@ -47,7 +47,7 @@ def test_ending_a_transaction_touches_the_partitions_and_groups_of_its_record() 
     before = dict(log.records)
     log.submit(producer.end(1))
     changed = {part_of(key) for key in {*before, *log.records} if before.get(key) != log.records.get(key)}
-    named = touches.touched_by_end(before["transaction", "id"])
+    named = touchedparts.touched_by_end(before["transaction", "id"])
     own = parts_touched_by(EndTxn("id", producer.producer_id, 0, 1, committed=True), 5)
     assert changed <= named | set(own)
     assert part_of(("partition", 1, 0)) in named
@@ -61,10 +61,10 @@ def test_an_append_outside_of_transactions_touches_none() -> None:
 
 
 def test_only_the_store_and_the_end_of_a_partition_are_not_steady() -> None:
-    assert touches.is_unsteady(("store",), StoreState())
-    assert touches.is_unsteady(("partition", 1, 0), None)
-    assert not touches.is_unsteady(("partition", 1, 0), PartitionState(1, 0))
-    assert not touches.is_unsteady(("offset", "group", 1, 0), None)
+    assert touchedparts.is_unsteady(("store",), StoreState())
+    assert touchedparts.is_unsteady(("partition", 1, 0), None)
+    assert not touchedparts.is_unsteady(("partition", 1, 0), PartitionState(1, 0))
+    assert not touchedparts.is_unsteady(("offset", "group", 1, 0), None)
 
 
 def parts(*keys: StateKey) -> set[str]:
@@ -185,8 +185,8 @@ def test_the_end_of_a_transaction_touches_each_partition_and_group_that_it_has_r
         "id", 5, 0, -1, -1, 1, TransactionStatus.ONGOING, 1, False, ((70, 130), (71, 0)), (("group", 1, 0), ("h", 2, 1))
     )
     expected = [*in_partition(70, 130, 5), *in_partition(71, 0, 5), GROUP, ("offset", "h", 0, 0)]
-    assert touches.touched_by_end(record) == parts(*expected)
-    assert touches.touched_by_end(replace(record, partitions=(), offsets=())) == frozenset()
+    assert touchedparts.touched_by_end(record) == parts(*expected)
+    assert touchedparts.touched_by_end(replace(record, partitions=(), offsets=())) == frozenset()
 
 
 @pytest.mark.parametrize("command", [command for command, _ in NAMED], ids=lambda given: type(given).__name__)

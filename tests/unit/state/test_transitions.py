@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.state.transactions.transactions import is_valid_transition, transition
-from sparktxn.values.structs import TransactionState, TransactionStatus
+from sparktxn._engine.state.transactions.transactions import is_valid_transition, transition
+from sparktxn._foundation.values.structs import TransactionState, TransactionStatus
 from tests.each import each
 
 # Rows: from; columns: to, by id: EMPTY ONGOING PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT DEAD

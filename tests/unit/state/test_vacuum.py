@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn._engine.format.commands import Command, InitProducerId, Vacuum
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import Command, InitProducerId, Vacuum
 from tests.purelog import PureLog
 
 HERE = (1, 0)

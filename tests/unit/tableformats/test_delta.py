@@ -18,12 +18,12 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 from msgspec.structs import replace
 
-from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.format.schema import offset_column, stored_schema
-from sparktxn.tableformats import delta
-from sparktxn.tableformats.columnstatistics import ColumnStatistics
-from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._engine.format.schema import offset_column, stored_schema
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._rows.tableformats import delta
+from sparktxn._rows.tableformats.columnstatistics import ColumnStatistics
+from sparktxn._rows.tableformats.version import TableFile, TableVersion, table_schema
 from tests.everytype import EVERY_TYPE, FULL_ROW
 from tests.mergedfiles import START, merged_file, milliseconds
 

@@ -15,13 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparktxn.format.schema import stored_schema, with_offsets
-from sparktxn.format.segment import parquet_options
-from sparktxn.format.statistics import numbered_columns
-from sparktxn.tableformats.columnstatistics import statistics_of
-from sparktxn.tableformats.delta import bounded_columns, statistics_text
-from sparktxn.tableformats.version import TableFile
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._engine.format.schema import stored_schema, with_offsets
+from sparktxn._engine.format.segment import parquet_options
+from sparktxn._engine.format.statistics import numbered_columns
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._rows.tableformats.columnstatistics import statistics_of
+from sparktxn._rows.tableformats.delta import bounded_columns, statistics_text
+from sparktxn._rows.tableformats.version import TableFile
 
 DAYS = (date(1, 1, 1), date(9999, 12, 31))
 TIMES = (datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999))

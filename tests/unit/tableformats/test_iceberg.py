@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.tableformats import iceberg
-from sparktxn.tableformats import version as icebergnames
-from sparktxn.tableformats.columnstatistics import ColumnStatistics
-from sparktxn.tableformats.icebergmanifests import ENTRY, FULL_FILES, MERGED_MANIFESTS, decode_file, decode_list
-from sparktxn.tableformats.icebergschema import ambiguous_name, last_column_id, name_mapping, schema_of
-from sparktxn.tableformats.version import TableFile, TableVersion, table_schema
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._rows.tableformats import iceberg
+from sparktxn._rows.tableformats import version as icebergnames
+from sparktxn._rows.tableformats.columnstatistics import ColumnStatistics
+from sparktxn._rows.tableformats.icebergmanifests import ENTRY, FULL_FILES, MERGED_MANIFESTS, decode_file, decode_list
+from sparktxn._rows.tableformats.icebergschema import ambiguous_name, last_column_id, name_mapping, schema_of
+from sparktxn._rows.tableformats.version import TableFile, TableVersion, table_schema
 
 LOCATION = "s3a://lake/store/topics/orders-1"
 START_MS = 1_772_323_200_000

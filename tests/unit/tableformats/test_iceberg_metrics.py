@@ -23,8 +23,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from sparktxn.tableformats.icebergmanifests import metrics
-from sparktxn.values.fieldtypes import Columns
+from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._rows.tableformats.icebergmanifests import metrics
 from tests.unit.tableformats.test_delta_statistics import VALUES, written
 
 DECIMAL = "decimal128(38, 9)"

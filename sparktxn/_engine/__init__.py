@@ -1,0 +1,1 @@
+"""The log: stored formats, object stores, the pure state machine, and the log that joins them."""

@@ -1,0 +1,104 @@
+"""What a read of a view returns, for every reader (docs/guarantees.md, "Which reader returns what").
+
+By default that is what is committed at the view's entry, wherever open transactions lie between it. In offset order it
+ends at each partition's last stable offset, as Kafka's `read_committed` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, get_args
+
+from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._foundation.values import arguments
+from sparktxn._rows.scan.commitorder import Bounds, CommitRange, checked_bounds, plan_commits
+from sparktxn._rows.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
+from sparktxn.errors import ConfigurationError
+
+
+class Asked(TypedDict):
+    """What a caller asks of the tasks of a read, as `Store.plan_view` says."""
+
+    columns: Sequence[str] | None
+    rows_per_task: int | None
+    by_segment: bool
+
+
+def checked_asked(columns: object, rows_per_task: object, by_segment: object) -> Asked:
+    """Return what a caller asks of the tasks of a read.
+
+    Raises:
+        TypeError: one of them has a wrong type.
+        ConfigurationError: `rows_per_task` is below 1.
+    """
+    return Asked(
+        columns=None if columns is None else arguments.identifiers("columns", columns),
+        rows_per_task=arguments.integer_or_none("rows_per_task", rows_per_task, 1),
+        by_segment=arguments.boolean("by_segment", by_segment),
+    )
+
+
+def checked_order(order: object, isolation: object) -> Order:
+    """Return the order of a read, for what its caller passes as `order` (None: not given) and `isolation`.
+
+    Raises:
+        TypeError: one of them is not text.
+        ConfigurationError: one of them is unknown, or they exclude each other.
+    """
+    level = arguments.choice("isolation", isolation, ISOLATIONS)
+    if order is None:
+        return "offset" if level == "read_uncommitted" else "commit"
+    if arguments.choice("order", order, get_args(Order)) == "offset":
+        return "offset"
+    if level == "read_uncommitted":
+        raise ConfigurationError(
+            "order is 'commit' and isolation 'read_uncommitted': records that are not committed have no place in "
+            "commit order; leave the order out, or make it 'offset'"
+        )
+    return "commit"
+
+
+def plan_view(
+    objects: ObjectStore,
+    view: ReadView,
+    bounds: Bounds | None = None,
+    *,
+    order: Order,
+    isolation: Isolation,
+    columns: Sequence[str] | None = None,
+    rows_per_task: int | None = None,
+    by_segment: bool,
+) -> list[ReadTask]:
+    """Return the tasks that read `view`, partition by partition in the order of `bounds`, in offset order.
+
+    Records outside `bounds` (None: all partitions of the view), or below a log start, are left out. A task has at most
+    about `rows_per_task` rows (None: no limit). Unless `by_segment`, it names merged files, and not their segments,
+    where `columns` let it.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: a topic has no such column, or `bounds` names a partition that is not in the view.
+        DamagedObject: a manifest or an index is missing or altered.
+        ViewExpired: it is missing because the vacuum has passed the view.
+    """
+    checked = checked_bounds(view, bounds)
+    if order == "commit":
+        commits = CommitRange(0, view.entry, checked)
+        return plan_commits(objects, view, commits, columns=columns, rows_per_task=rows_per_task, by_segment=by_segment)
+    ranges = {key: _range(view.partitions[key], isolation, *bound) for key, bound in checked.items()}
+    return plan_ranges(
+        objects,
+        objects.uri,
+        view,
+        ranges,
+        isolation=isolation,
+        columns=columns,
+        rows_per_task=rows_per_task,
+        by_segment=by_segment,
+    )
+
+
+def _range(view: PartitionView, isolation: Isolation, start: int, end: int | None) -> tuple[int, int]:
+    start, last = max(start, view.log_start_offset), end_of(view, isolation)
+    return start, last if end is None else min(end, last)

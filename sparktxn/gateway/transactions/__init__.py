@@ -1,1 +1,0 @@
-"""Transactions that clients have open at a gateway."""
