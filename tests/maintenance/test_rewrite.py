@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -412,6 +413,10 @@ def test_a_plan_does_not_depend_on_how_much_of_it_is_in_memory(sealed: World, mo
         monkeypatch.undo()
 
 
+class _Segments(list[SegmentRef]):
+    """A list that says whether it is still held."""
+
+
 def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({"t": 1}, checkpoint_entries=4, checkpoint_seal_segments=2)
     for _ in range(7):
@@ -421,10 +426,14 @@ def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_AT_ONCE", 2)
     monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_PER_TASK", 3)
     asked: list[tuple[int, int]] = []
+    held: list[weakref.ref[_Segments]] = []
 
-    def noted(objects: Any, view: Any, start: int, end: int, **keywords: Any) -> list[SegmentRef]:
+    def noted(objects: Any, view: Any, start: int, end: int, **keywords: Any) -> _Segments:
+        assert not any(each() for each in held), "segments that were planned are in memory with the next ones"
         asked.append((start, end))
-        return segments_between(objects, view, start, end, **keywords)
+        found = _Segments(segments_between(objects, view, start, end, **keywords))
+        held.append(weakref.ref(found))
+        return found
 
     monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan.segments_between", noted)
     log = world.store.log

@@ -169,7 +169,12 @@ def segments_of_rows(table: pa.Table) -> tuple[SegmentRef, ...]:
     # All columns of all rows as lists would be in memory with the segments.
     for first in range(0, table.num_rows, _ROWS_AT_ONCE):
         some = table.slice(first, _ROWS_AT_ONCE)
-        found += [make(*row) for row in zip(*(some.column(field).to_pylist() for field in schema.names), strict=True)]
+        columns = [some.column(field).to_pylist() for field in schema.names]
+        if table.num_rows > _ROWS_AT_ONCE:
+            # Of many segments what is equal is in memory once: names of merged files, entries, offsets, times.
+            share: dict[Any, Any] = {}
+            columns = [[*map(share.setdefault, column, column)] for column in columns]
+        found += [make(*row) for row in zip(*columns, strict=True)]
     return tuple(found)
 
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _FILES_PER_ENTRY: Final = 500
-_SEGMENTS_PER_ENTRY: Final = 100_000
+_SEGMENTS_PER_ENTRY: Final = 50_000
 
 
 class RewriteReport(Struct, frozen=True, kw_only=True):

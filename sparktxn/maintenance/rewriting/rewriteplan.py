@@ -157,6 +157,8 @@ class _Planner:
                     continue  # it reaches into the part before
                 after = segment.base_offset
                 yield segment, ranges is None or bool(ranges.kept(segment, segment.base_offset, segment.end_offset))
+            # Before the next ones are read: a merged range may have as many as all of a part.
+            del found, segment
 
     def _parts(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of offsets, each with a bounded number of sealed segments."""

@@ -37,6 +37,16 @@ def segment(index: int) -> SegmentRef:
 SEGMENTS = [segment(index) for index in range(20)]
 
 
+def test_many_segments_have_what_is_equal_in_memory_once() -> None:
+    """Those of a merged file have its name: a store of a million segments has them in memory."""
+    name = f"{7:020d}-{'a' * 20}.parquet"
+    many = [replace(segment(index), name=name, entry=index + 1, committed_entry=index + 1) for index in range(5_000)]
+    decoded = decode_manifest(encode_manifest(many), "m")
+    assert list(decoded) == many
+    assert len({id(one.name) for one in decoded}) <= 2
+    assert all(one.entry is one.committed_entry for one in decoded)
+
+
 @settings(max_examples=50)
 @given(
     st.lists(
