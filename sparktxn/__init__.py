@@ -8,7 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from sparktxn.store.backgroundjobs import register_background_jobs as _register_background_jobs
+
 if TYPE_CHECKING:
+    from sparktxn._engine.log.log import Log
     from sparktxn._engine.log.views.readview import PartitionView as PartitionView
     from sparktxn._engine.log.views.readview import ReadView as ReadView
     from sparktxn._foundation.config.settings import read_properties as read_properties
@@ -150,6 +153,16 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _start_background_jobs(log: Log) -> None:
+    """Fold a log's segments and publish its tables from now on: imported here, as few processes write that much."""
+    from sparktxn.maintenance.publishing.background import start_background_jobs
+
+    start_background_jobs(log)
+
+
+_register_background_jobs(_start_background_jobs)
 
 
 def _installed_version() -> str:

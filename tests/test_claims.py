@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.store import registry
 from tests.each import each
 from tests.test_architecture import trees
 
@@ -108,9 +107,12 @@ def test_one_module_outside_of_the_command_starts_it() -> None:
     assert "`pyspark_txnlog/maintenance.py`" in ARCHITECTURE
 
 
-def test_the_registry_starts_what_the_architecture_says() -> None:
-    started = registry._JOBS.replace(".", "/").removeprefix("sparktxn/")
-    assert f"`store/registry.py` imports `{started}.py` by its name" in ARCHITECTURE
+def test_the_package_registers_what_the_architecture_says() -> None:
+    source = trees()["sparktxn/__init__.py"]
+    (start,) = (node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name.endswith("_jobs"))
+    (module,) = imports_of(start)
+    registered = module.replace(".", "/").removeprefix("sparktxn/")
+    assert f"`sparktxn/__init__.py`, registers the jobs of\n`{registered}.py`" in ARCHITECTURE
 
 
 def test_no_packages_at_the_root_import_each_other() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 import weakref
@@ -19,6 +18,7 @@ from sparktxn._foundation.process.clock import Deadline, RandomIds, SystemClock,
 from sparktxn._foundation.process.handles import ForkGuard, Held, hold
 from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError, StoreUnavailable
+from sparktxn.store.backgroundjobs import start_background_jobs
 
 if TYPE_CHECKING:
     from sparktxn._engine.log.log import Log
@@ -35,8 +35,6 @@ class _Turn:
 
 _OPEN_TIMEOUT_S: Final = 60.0
 """How long opening a store may take where the call that opens it is given no time-out."""
-
-_JOBS: Final = "sparktxn.maintenance.publishing.background"
 
 # Nothing is asked of an object store while this is held: one that does not answer must not keep other stores' clients.
 _lock = threading.Lock()
@@ -118,15 +116,10 @@ def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) 
         objects.close()
         raise
     if settings.fold_bytes_per_minute:
-        log.on_checkpoint = lambda: _start_jobs(log)
+        log.on_checkpoint = lambda: start_background_jobs(log)
     with _lock:
         _logs[key] = (log, [held])
     return log
-
-
-def _start_jobs(log: Log) -> None:
-    """Have jobs of a higher layer work from now on: imported by name, and only by processes that fold."""
-    importlib.import_module(_JOBS).start_background_jobs(log)
 
 
 def release_log(log: Log) -> None:

@@ -562,3 +562,36 @@ def test_the_last_handle_that_is_dropped_ends_the_thread(tmp_path: Any) -> None:
     while any(thread.name == "sparktxn-again" for thread in threading.enumerate()):
         assert time.monotonic() < deadline_s, "the thread keeps the handle open"
         time.sleep(0.01)
+
+
+PLAIN_PRODUCER = """
+import sys, time
+from pathlib import Path
+from sparktxn import Producer
+
+producer = Producer({
+    "bootstrap.servers": sys.argv[1], "transactional.id": "plain", "checkpoint.entries": 16, "store.fsync": False,
+})
+producer.init_transactions()
+assert not any(name.startswith("sparktxn.maintenance") for name in sys.modules), "before the first checkpoint"
+missing = {"topics/table-*/_delta_log/*.json", "topics/t-*/*/*.offsets.parquet"}
+until = time.monotonic() + float(sys.argv[2])
+while missing and time.monotonic() < until:
+    producer.begin_transaction()
+    for topic in ("table", "t"):
+        producer.produce(topic, b"v")
+    producer.commit_transaction()
+    time.sleep(0.02)
+    missing -= {pattern for pattern in missing if any(Path(sys.argv[1]).glob(pattern))}
+print(sorted(missing))
+"""
+
+
+def test_a_plain_producer_folds_and_publishes_after_its_first_checkpoint(tmp_path: Any) -> None:
+    with Store.open(str(tmp_path), create=True) as store:
+        store.create_topic("table", settings={"table.formats": "delta"})
+        store.create_topic("t", settings={"append.inline.bytes": 0})
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN_PRODUCER, str(tmp_path), "90"], capture_output=True, text=True, timeout=150
+    )
+    assert done.stdout.strip() == "[]", done.stderr

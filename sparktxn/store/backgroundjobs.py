@@ -1,0 +1,26 @@
+"""Jobs of higher layers that a process does in the background, once a log of its own has grown by so much.
+
+The package registers them as it is imported, and this module needs nothing: a small process imports none of the jobs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparktxn._engine.log.log import Log
+
+_registered: Final[list[Callable[[Log], None]]] = []
+
+
+def register_background_jobs(start: Callable[[Log], None]) -> None:
+    """Have `start` called with each log of this process, once it has written a checkpoint that was due."""
+    _registered.append(start)
+
+
+def start_background_jobs(log: Log) -> None:
+    """Start what is registered, for one log."""
+    for start in _registered:
+        start(log)
