@@ -7,7 +7,7 @@ left is finished by the next. An object that exists is right: it is put if it is
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from sparktxn._engine.format import names
@@ -75,10 +75,12 @@ class _Folder:
     def _read(self, name: str) -> bytes:
         return tableobjects.metadata_object(self._log.objects, self._folder + name)
 
-    def _put(self, name: str, data: bytes, *, is_canonical: bool = True, earlier: bytes | None = None) -> None:
-        """Put an object that is absent; one that is there is the same, or `earlier`, as earlier versions made it."""
+    def _put(
+        self, name: str, data: bytes, *, is_canonical: bool = True, earlier: Callable[[], bytes] | None = None
+    ) -> None:
+        """Put an object that is absent; one that is there is the same, or what `earlier` versions made of it."""
         stored = put_until_stored(self._log.objects, self._folder + name, data, self._log.clock)
-        if is_canonical and stored not in (data, earlier):
+        if is_canonical and stored != data and (earlier is None or stored != earlier()):
             raise DamagedObject(
                 self._folder + name, f"it is not version {self._version.version} of the table as the log has it"
             )
@@ -102,7 +104,7 @@ class _Delta(_Folder):
             newest = number
         elif first:
             newest = self._oldest_checkpoint(first, commit if first == number else None)
-        self._put(delta.commit_name(number), commit, earlier=delta.earlier_commit(self._version))
+        self._put(delta.commit_name(number), commit, earlier=partial(delta.earlier_commit, self._version))
         if number and number % _CHECKPOINT_VERSIONS == 0:
             self._checkpoint_after(number, commit)
             newest = number

@@ -391,7 +391,7 @@ def test_two_processes_that_fold_one_range_lose_it_once(world: World, caplog: An
         view = other.log.known_view()
         second = Folder(other.log, PLENTY, EIGHT, pause_s=0)
         fold(folder_of(world))
-        other.log.known_view = lambda: view  # type: ignore[method-assign]
+        other.log.known_view = lambda topics=None: view  # type: ignore[method-assign]
         with caplog.at_level(logging.DEBUG, "sparktxn"):
             assert fold(second) <= 0, "to be planned again"
             assert second.step() == float("inf")

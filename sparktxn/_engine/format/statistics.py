@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -62,23 +63,30 @@ class Leaf(NamedTuple):
     type: pa.DataType
 
 
-def leaves(schema: pa.Schema) -> Iterator[Leaf]:
-    """Yield the columns that a Parquet file with `schema` has, in their order there."""
+def leaves(schema: pa.Schema) -> list[Leaf]:
+    """Return the columns that a Parquet file with `schema` has, in their order there."""
+    found: list[Leaf] = []
     for field in schema:
-        yield from _leaves(field.type, (field.name,), (field.name,))
+        if pa.types.is_nested(field.type):
+            _add_leaves(found, field.type, (field.name,), (field.name,))
+        else:
+            found.append(Leaf(field.name, (field.name,), field.type))
+    return found
 
 
-def _leaves(data_type: pa.DataType, path: tuple[str, ...], names: tuple[str, ...] | None) -> Iterator[Leaf]:
+def _add_leaves(
+    found: list[Leaf], data_type: pa.DataType, path: tuple[str, ...], names: tuple[str, ...] | None
+) -> None:
     if pa.types.is_list(data_type):
-        yield from _leaves(data_type.value_type, (*path, "list", "element"), None)
+        _add_leaves(found, data_type.value_type, (*path, "list", "element"), None)
     elif pa.types.is_map(data_type):
-        yield from _leaves(data_type.key_type, (*path, "key_value", "key"), None)
-        yield from _leaves(data_type.item_type, (*path, "key_value", "value"), None)
+        _add_leaves(found, data_type.key_type, (*path, "key_value", "key"), None)
+        _add_leaves(found, data_type.item_type, (*path, "key_value", "value"), None)
     elif pa.types.is_struct(data_type):
         for field in data_type:
-            yield from _leaves(field.type, (*path, field.name), None if names is None else (*names, field.name))
+            _add_leaves(found, field.type, (*path, field.name), None if names is None else (*names, field.name))
     else:
-        yield Leaf(".".join(path), names, data_type)
+        found.append(Leaf(".".join(path), names, data_type))
 
 
 def _values(table: pa.Table, names: tuple[str, ...]) -> pa.ChunkedArray:
@@ -136,6 +144,7 @@ _NUMBER: Final = b"PARQUET:field_id"
 """Where pyarrow has a field's number in a Parquet file."""
 
 
+@lru_cache
 def numbered_columns(schema: pa.Schema) -> pa.Schema:
     """Return the columns of a merged file with the numbers that Parquet's writer puts into the footer.
 

@@ -246,15 +246,16 @@ class Log(Known):
             self._timeouts.check_if_due()
         return view
 
-    def known_view(self) -> ReadView:
-        """Return all topics at the newest entry known to be final here: after its own write nothing is asked.
+    def known_view(self, topics: Iterable[str] | None = None) -> ReadView:
+        """Return the named topics (None: all) at the newest entry known to be final here.
 
-        A caller that must see what other processes have written takes `view`.
+        After its own write nothing is asked: a caller that must see what other processes have written takes `view`.
 
         Raises:
+            CommandRefused: a topic does not exist there (UNKNOWN_TOPIC_OR_PARTITION).
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
         """
-        return self._viewer.known_view()
+        return self._viewer.known_view(topics)
 
     def snapshot(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from sparktxn._foundation.config.settings import Setting, parse_settings
@@ -194,7 +195,12 @@ def offsets_retention_ms(store_wide: Mapping[str, str]) -> int:
 
 def table_formats(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the formats in which a topic is a table; none if it is not a table."""
-    formats = str(topic_setting(settings, "table.formats"))
+    return _formats_named(settings["table.formats"]) if "table.formats" in settings else ()
+
+
+@lru_cache
+def _formats_named(text: str) -> tuple[str, ...]:
+    formats = str(_BY_NAME["table.formats"].parsed(text))
     return tuple(formats.split(",")) if formats else ()
 
 

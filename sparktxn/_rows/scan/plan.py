@@ -140,14 +140,8 @@ def _located(folder: str, segments: Iterable[SegmentRef]) -> list[LocatedSegment
     return found
 
 
-def _end_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:
-    return part.end_offset
-
-
-def _base_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:
-    return part.base_offset
-
-
+_end_offset: Final = attrgetter("end_offset")
+_base_offset: Final = attrgetter("base_offset")
 _manifests = ManifestCache()
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from itertools import islice
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -192,13 +193,15 @@ def earlier_statistics_text(file: TableFile, columns: Columns | None) -> str:
     return _encoder.encode(statistics).decode()
 
 
+@lru_cache
 def _own_columns(columns: Columns | None) -> tuple[str, str]:
     stored = stored_schema(columns)
     return offset_column(stored), timestamp_column(stored)
 
 
-def _columns_with_bounds(columns: Columns | None) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the columns whose values Delta has bounds of: the table's own, then the first ones.
+@lru_cache
+def _columns_with_bounds(columns: Columns | None) -> tuple[tuple[str, pa.DataType], ...]:
+    """Return the columns whose values Delta has bounds of: the table's own, then the first ones.
 
     Fields of structs are left out: Polars 2.1 reads no table in which only some fields of a struct have bounds.
     """
@@ -208,7 +211,7 @@ def _columns_with_bounds(columns: Columns | None) -> Iterator[tuple[str, pa.Data
         for leaf in leaves(pa.schema([offset, timestamp, *declared]))
         if leaf.names is not None and len(leaf.names) == 1 and _bounds_of(leaf.type) is not None
     )
-    yield from islice(found, _COLUMNS_MAX)
+    return tuple(islice(found, _COLUMNS_MAX))
 
 
 class _Described:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -215,7 +216,7 @@ def metrics(file: TableFile, columns: Columns | None) -> dict[str, list[dict[str
     """
     if file.statistics is None:
         return {"column_sizes": [], **earlier_metrics(file)}
-    numbers = dict(_numbers(with_offsets(stored_schema(columns))))
+    numbers = _numbers(columns)
     found: dict[int, tuple[Any, ...]] = {}
     for each in file.statistics:
         number, data_type = numbers.get(each.names, (None, None))
@@ -259,9 +260,12 @@ def _earlier_bounds(timestamp_ms: int, offset: int) -> list[dict[str, Any]]:
     ]
 
 
-def _numbers(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], tuple[int, pa.DataType]]]:
-    """Yield the numbers and types of columns and of fields of structs, by the names that lead to them."""
+@lru_cache
+def _numbers(columns: Columns | None) -> Mapping[tuple[str, ...], tuple[int, pa.DataType]]:
+    """Return the numbers and types of columns and of fields of structs, by the names that lead to them."""
+    schema = with_offsets(stored_schema(columns))
     numbered = numbered_columns(schema)
+    found: dict[tuple[str, ...], tuple[int, pa.DataType]] = {}
     for leaf in leaves(schema):
         if leaf.names is not None:
             field = numbered.field(leaf.names[0])
@@ -269,7 +273,8 @@ def _numbers(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], tuple[int, pa
                 field = field.type.field(name)
             number = number_of(field)
             assert number is not None
-            yield leaf.names, (number, leaf.type)
+            found[leaf.names] = (number, leaf.type)
+    return found
 
 
 def _bounds(low: Any, high: Any, data_type: pa.DataType) -> tuple[bytes | None, bytes | None]:

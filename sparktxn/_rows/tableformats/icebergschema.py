@@ -106,10 +106,12 @@ def _mapped(number: int, name: str, data_type: str | Mapping[str, Any]) -> dict[
     return found | {"fields": [_mapped(data_type[f"{part}-id"], part, data_type[part]) for part in parts]}
 
 
-def _ids(mapping: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+def _ids(mapping: Sequence[Mapping[str, Any]]) -> list[int]:
+    found = [each["field-id"] for each in mapping]
     for each in mapping:
-        yield each["field-id"]
-        yield from _ids(each.get("fields", ()))
+        if "fields" in each:
+            found += _ids(each["fields"])
+    return found
 
 
 def _names(mapping: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[str]:

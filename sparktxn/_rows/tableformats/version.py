@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -63,6 +64,7 @@ class TableVersion(Struct, frozen=True, kw_only=True):
     removed: tuple[TableFile, ...]
 
 
+@lru_cache
 def table_schema(columns: Columns | None) -> pa.Schema:
     """Return the columns of a topic's table: those of its files, and the partition, which is in no file."""
     stored = with_offsets(stored_schema(columns))

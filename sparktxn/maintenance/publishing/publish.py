@@ -19,6 +19,7 @@ from sparktxn._engine.format.commands import PublishTables, RequireFeatures, Tab
 from sparktxn._engine.format.decodeguard import TABLES
 from sparktxn._engine.log.follow.checkpointheads import copied_entry
 from sparktxn._engine.log.log import Log
+from sparktxn._engine.log.views.knownstate import KnownState
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn._engine.objectstore.uri import path_of
@@ -95,6 +96,7 @@ _FILE_BYTES: Final = 33_554_432
 _SEGMENTS_PER_ENTRY: Final = 20_000
 """What is merged takes effect by so many: what a publisher has done before an error, the next one has not to do."""
 _NOWHERE: Final = PublishedPlaces()
+_Newest = tuple[TableState, Sequence[PublishedPartition]]
 _PLAIN_PATH: Final = re.compile(r"/[A-Za-z0-9/._~=:@,+&';*\[\]()!$-]*")
 
 
@@ -215,6 +217,11 @@ class _Known(Struct):
         self.refused[name] = f"topic {name!r}: {reason}"
 
     @property
+    def names(self) -> list[str]:
+        """The names of the topics."""
+        return [topic.name for topic in self.topics.values()]
+
+    @property
     def refusals(self) -> tuple[RefusedTable, ...]:
         """The topics that this process cannot publish, by their names."""
         return tuple(RefusedTable(name, reason) for name, reason in sorted(self.refused.items()))
@@ -315,13 +322,11 @@ class PublishJob:
         """Choose the newest entry, once what an earlier publisher has left is written."""
         known = self._known()
         self._finish(known)
-        view = self._view(known)
-        if view is None:
+        if not known.topics:
             return _Chosen(known, None, self._log.refresh(), iter(()))
+        # As `known` is: what others do meanwhile is for the next version.
+        view = self._log.known_view(known.names)
         return _Chosen(known, view, view.entry, self._planned(known, view))
-
-    def _view(self, known: _Known) -> ReadView | None:
-        return self._log.view([topic.name for topic in known.topics.values()]) if known.topics else None
 
     def _planned(self, known: _Known, view: ReadView) -> Iterator[RewriteTask]:
         return plan_unpublished(self._log.objects, view, _shown(known), known.places, _settings())
@@ -329,7 +334,8 @@ class PublishJob:
     def _concluded(self, chosen: _Chosen) -> PublishReport | None:
         """Publish the entry, of which all files are written; None if others have changed the topics meanwhile."""
         known, entry = chosen.known, chosen.entry
-        checked = self._log.view(list(chosen.view.topics)) if chosen.view is not None else None
+        # What others have done meanwhile the state refuses, by the entry up to which this process has looked.
+        checked = self._log.known_view(chosen.view.topics) if chosen.view is not None else None
         changed = self._changed(known, checked) if checked is not None else []
         if changed is None or (checked is not None and not self._is_sound(known, checked, entry)):
             return None
@@ -351,9 +357,9 @@ class PublishJob:
 
     def _known(self) -> _Known:
         with self._log.known() as state:
-            topics = {topic.topic_id: topic for topic in state.topics() if table_formats(topic.settings)}
+            existing = {topic.topic_id: topic for topic in state.topics()}
+            topics = {id_: topic for id_, topic in existing.items() if table_formats(topic.settings)}
             tables = {table.topic_id: table for table in state.tables()}
-            existing = {topic.topic_id for topic in state.topics()}
             places = {(id_, each.partition): each.current for id_ in tables for each in state.published(id_)}
             features = state.store_state().reader_features
         if self._topics is not None:
@@ -398,15 +404,18 @@ class PublishJob:
         Others may publish meanwhile, and a vacuum then deletes what this version is made from, and what its hints name:
         the version that is the newest by now is written after it.
         """
-        found = self._newest(topic_id)
+        with self._log.last_known() as state:
+            found = _newest(state, topic_id)
         while found is not None:
             written, damaged = None, None
             try:
                 written = self._described(*found)
             except DamagedObject as error:
                 damaged = error
-            before, found = found, self._newest(topic_id)
-            if found is None or found[0].version == before[0].version:
+            before = found
+            with self._log.known() as state:
+                found = _newest(state, topic_id, before)
+            if found is None or found is before:
                 if damaged is not None:
                     raise damaged
                 return written
@@ -422,11 +431,6 @@ class PublishJob:
             removed_files=len(version.removed),
             added_records=sum(file.record_count for file in version.added if file.changes_data),
         )
-
-    def _newest(self, topic_id: int) -> tuple[TableState, Sequence[PublishedPartition]] | None:
-        with self._log.known() as state:
-            table = next((table for table in state.tables() if table.topic_id == topic_id), None)
-            return None if table is None else (table, state.published(topic_id))
 
     def _written(self, topic_ids: Iterable[int]) -> tuple[PublishedTable, ...]:
         found = [self._write(topic_id) for topic_id in sorted(topic_ids)]
@@ -444,7 +448,7 @@ class PublishJob:
     def _foreseen(self) -> PublishReport:
         known = self._known()
         self._check_refused(known)
-        view = self._view(known)
+        view = self._log.view(known.names) if known.topics else None
         behind: dict[int, int] = {}
         for task in self._planned(known, view) if view is not None else ():
             records = sum(segment.row_count for segment in task.read.segments)
@@ -545,6 +549,14 @@ class PublishJob:
                 raise
             return False
         return True
+
+
+def _newest(state: KnownState, topic_id: int, known: _Newest | None = None) -> _Newest | None:
+    """Return the newest version of a table, with its partitions: `known`, if it is that; None if there is no table."""
+    table = state.get(("table", topic_id))
+    if not isinstance(table, TableState):
+        return None
+    return known if known is not None and known[0].version == table.version else (table, state.published(topic_id))
 
 
 def _refusal(formats: Container[str], columns: Columns | None) -> str | None:

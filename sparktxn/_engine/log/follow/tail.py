@@ -117,6 +117,8 @@ class Tail:
     def load(self, parts: list[str]) -> None:
         """Load those of `parts` that are not, side by side; a damaged one is left to the caller that touches it."""
         missing = self.parts.unloaded(parts)
+        if not missing:
+            return
         try:
             read = read_parts(self._objects, [self.parts.refs[part] for part in missing])
         except DamagedObject:

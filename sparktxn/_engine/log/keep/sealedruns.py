@@ -365,12 +365,8 @@ def small_files(
 
 
 def _ending_after(rewritten: Sequence[RewrittenRange], offset: int) -> RewrittenRange | None:
-    index = bisect_right(rewritten, offset, key=_end_offset)
+    index = bisect_right(rewritten, offset, key=attrgetter("end_offset"))
     return rewritten[index] if index < len(rewritten) else None
-
-
-def _end_offset(rewritten: RewrittenRange) -> int:
-    return rewritten.end_offset
 
 
 def _is_replaced(segment: SegmentRef, rewritten: RewrittenRange | None) -> bool:

@@ -114,13 +114,14 @@ class Viewer:
         named = None if topics is None else list(topics)
         return self._captured(lambda tail: self._capture(tail, named), entry, timestamp_ms)
 
-    def known_view(self) -> ReadView:
+    def known_view(self, topics: Iterable[str] | None = None) -> ReadView:
         """Return what `Log.known_view` returns, with its errors."""
+        named = None if topics is None else list(topics)
         with self._follower.locked("view"):
             tail = self._follower.tail
             if tail.confirmed_entry != tail.entry:
                 self._follower.refresh()
-            return self._follower.insist(lambda: self._capture(self._follower.tail, None))
+            return self._follower.insist(lambda: self._capture(self._follower.tail, named))
 
     def snapshot(self, prefixes: Sequence[str], entry: int | None, timestamp_ms: int | None) -> Snapshot:
         """Return what `Log.snapshot` returns, with its errors."""

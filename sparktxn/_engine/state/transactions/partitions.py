@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -327,9 +328,8 @@ def by_producer(ended: Iterable[Ended]) -> dict[int, list[Ended]]:
     return found
 
 
-def last_offset_of(transaction: AbortedTransaction | CommittedTransaction) -> int:
-    """Return the offset of a transaction's control record."""
-    return transaction.last_offset
+last_offset_of: Final[Callable[[AbortedTransaction | CommittedTransaction], int]] = attrgetter("last_offset")
+"""Returns the offset of a transaction's control record."""
 
 
 # The entry that committed a segment, which commit order goes by (PROTOCOL.md, "Commit order").
