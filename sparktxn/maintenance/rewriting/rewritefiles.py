@@ -233,22 +233,9 @@ class FileCopy:
 
 def _placed(part: _Part, file_name: str, size_bytes: int, crc: str, file_records: int) -> RewrittenSegment:
     """Return a segment whose records are now in another file; all else of it stays as it is."""
-    segment = part.segment
-    fields = (
-        file_name,
-        segment.base_offset,
-        segment.record_count,
-        size_bytes,
-        crc,
-        segment.entry,
-        segment.producer_id,
-        segment.producer_epoch,
-        segment.base_sequence,
-        segment.transaction,
-        segment.timestamp_min_ms,
-        segment.timestamp_max_ms,
-        segment.committed_entry,
-    )
-    if part.row_count == segment.record_count:
-        return RewrittenSegment(*fields, first_row=part.first_row, file_records=file_records)
-    return CompactedSegment(*fields, first_row=part.first_row, file_records=file_records, row_count=part.row_count)
+    fields = {name: getattr(part.segment, name) for name in SegmentRef.__struct_fields__}
+    fields |= {"name": file_name, "size_bytes": size_bytes, "checksum": crc}
+    fields |= {"first_row": part.first_row, "file_records": file_records}
+    if part.row_count == part.segment.record_count:
+        return RewrittenSegment(**fields)
+    return CompactedSegment(**fields, row_count=part.row_count)

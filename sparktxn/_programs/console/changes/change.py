@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from msgspec import Struct
 
 from sparktxn._programs.console.pagesource import Source
+from sparktxn._programs.console.pagetext import visible
 from sparktxn._programs.console.requestparameters import RequestParameters
 
 Row = Mapping[str, Any]
@@ -43,6 +44,8 @@ class Change(Struct, frozen=True):
     """
 
     kind: ClassVar[str]
+    heading: ClassVar[str]
+    """What is changed, with a place for each of `subject`."""
     verb: ClassVar[str]
     """What the button says that does it."""
     subject: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +56,7 @@ class Change(Struct, frozen=True):
     @classmethod
     def title(cls, asked: RequestParameters) -> str:
         """Return what is changed, as a heading."""
-        raise NotImplementedError
+        return cls.heading.format(*(visible(asked.text(name), 80) for name in cls.subject))
 
     @classmethod
     def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:

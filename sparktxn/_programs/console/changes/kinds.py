@@ -45,15 +45,11 @@ class ResetOffsets(Change, frozen=True):
     """Other committed offsets of a group without members."""
 
     kind: ClassVar = "reset-offsets"
+    heading: ClassVar = "Reset offsets of group {}"
     verb: ClassVar = "Set these offsets"
     subject: ClassVar = ("group",)
 
     reset: OffsetReset
-
-    @classmethod
-    def title(cls, asked: RequestParameters) -> str:
-        """Return the heading."""
-        return f"Reset offsets of group {visible(asked.text('group'), 80)}"
 
     @classmethod
     def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
@@ -154,17 +150,13 @@ class TopicCreation(Change, frozen=True):
     """A new topic."""
 
     kind: ClassVar = "create-topic"
+    heading: ClassVar = "Create a topic"
     verb: ClassVar = "Create the topic"
 
     topic: str
     partitions: int
     settings: Mapping[str, str]
     columns: tuple[Column, ...]
-
-    @classmethod
-    def title(cls, asked: RequestParameters) -> str:
-        """Return the heading."""
-        return "Create a topic"
 
     @classmethod
     def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
@@ -229,15 +221,11 @@ class TopicAlteration(Change, frozen=True):
     """Other settings of a topic, more partitions, more columns."""
 
     kind: ClassVar = "alter-topic"
+    heading: ClassVar = "Alter topic {}"
     verb: ClassVar = "Alter the topic"
     subject: ClassVar = ("topic",)
 
     change: TopicChange
-
-    @classmethod
-    def title(cls, asked: RequestParameters) -> str:
-        """Return the heading."""
-        return f"Alter topic {visible(asked.text('topic'), 80)}"
 
     @classmethod
     def fields(cls, source: Source, asked: RequestParameters) -> list[Field]:
@@ -347,12 +335,8 @@ class Abort(_OfTransactionalId, frozen=True):
     """The end of an open transaction without its records."""
 
     kind: ClassVar = "abort"
+    heading: ClassVar = "Abort the open transaction of {}"
     verb: ClassVar = "Abort the transaction"
-
-    @classmethod
-    def title(cls, asked: RequestParameters) -> str:
-        """Return the heading."""
-        return f"Abort the open transaction of {visible(asked.text('id'), 80)}"
 
     def planned(self, source: Source) -> Planned:
         """Return the transaction that would be aborted."""
@@ -384,12 +368,8 @@ class Fence(_OfTransactionalId, frozen=True):
     """A new epoch of a transactional id, so that its producer can commit nothing more."""
 
     kind: ClassVar = "fence"
+    heading: ClassVar = "Fence the producer of {}"
     verb: ClassVar = "Fence the producer"
-
-    @classmethod
-    def title(cls, asked: RequestParameters) -> str:
-        """Return the heading."""
-        return f"Fence the producer of {visible(asked.text('id'), 80)}"
 
     def planned(self, source: Source) -> Planned:
         """Return the producer that would be fenced, and what it has open."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -52,11 +52,16 @@ def of_error(error: Exception) -> Outcome:
     raise error
 
 
-def of_future(future: Future[Any]) -> Outcome:
-    """Return the outcome of a call of `AdminClient`, whose future is done."""
-    error = future.exception()
-    if error is None:
+def outcome_of(call: Callable[[], Future[Any] | Mapping[Any, Future[Any]]]) -> Outcome:
+    """Return the outcome of a call of `AdminClient` about one thing; it may also refuse a client's value at once."""
+    try:
+        found = call()
+    except (TypeError, ValueError) as error:
+        return of_error(error)
+    (future,) = (found,) if isinstance(found, Future) else found.values()
+    failed = future.exception()
+    if failed is None:
         return Outcome(0, None, future.result())
-    if not isinstance(error, Exception):
-        raise error
-    return of_error(error)
+    if not isinstance(failed, Exception):
+        raise failed
+    return of_error(failed)

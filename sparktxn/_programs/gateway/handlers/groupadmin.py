@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.groups.ledgroups import Described
-from sparktxn._programs.gateway.handlers.adminanswers import Outcome, of_error, of_future
+from sparktxn._programs.gateway.handlers.adminanswers import Outcome, outcome_of
 from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
 from sparktxn.admin import (
     ConsumerGroupDescription,
@@ -61,7 +61,7 @@ def _led(broker: Broker) -> dict[str, tuple[str, str, str]]:
 
 
 def _listed(broker: Broker) -> Outcome:
-    return of_future(broker.admin.list_consumer_groups())
+    return outcome_of(broker.admin.list_consumer_groups)
 
 
 async def describe_groups(broker: Broker, request: Request) -> Answer:
@@ -71,10 +71,7 @@ async def describe_groups(broker: Broker, request: Request) -> Answer:
 
 
 def _described(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
-    try:
-        outcome = of_future(broker.admin.describe_consumer_groups([group_id])[group_id])
-    except (TypeError, ValueError) as error:
-        outcome = of_error(error)
+    outcome = outcome_of(lambda: broker.admin.describe_consumer_groups([group_id]))
     led = None if outcome.code else broker.led_groups.described(group_id)
     return _answered(group_id, outcome, version) if led is None else _answered_led(group_id, led)
 
@@ -165,10 +162,7 @@ async def delete_groups(broker: Broker, request: Request) -> Answer:
 def _deleted(broker: Broker, group_id: str) -> Outcome:
     if group_id and broker.led_groups.has(group_id, max_age_s=0):
         return Outcome(int(ErrorCode.NON_EMPTY_GROUP))
-    try:
-        return of_future(broker.admin.delete_consumer_groups([group_id])[group_id])
-    except (TypeError, ValueError) as error:
-        return of_error(error)
+    return outcome_of(lambda: broker.admin.delete_consumer_groups([group_id]))
 
 
 async def offset_delete(broker: Broker, request: Request) -> Answer:
@@ -223,8 +217,6 @@ def _exists(broker: Broker, where: TopicPartition) -> bool:
 
 
 def _forget(broker: Broker, group_id: str, partitions: list[TopicPartition]) -> Outcome:
-    try:
-        asked = ConsumerGroupTopicPartitions(group_id, partitions)
-        return of_future(broker.admin.delete_consumer_group_offsets([asked])[group_id])
-    except (TypeError, ValueError) as error:
-        return of_error(error)
+    return outcome_of(
+        lambda: broker.admin.delete_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id, partitions)])
+    )

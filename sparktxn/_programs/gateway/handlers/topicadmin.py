@@ -14,7 +14,7 @@ from sparktxn._foundation.config.topic import LIST_SETTINGS, STORE_WIDE_SETTINGS
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.gatewaysettings import REQUEST_BYTES_MAX
-from sparktxn._programs.gateway.handlers.adminanswers import DONE, Outcome, given_twice, of_error, of_future, refused
+from sparktxn._programs.gateway.handlers.adminanswers import DONE, Outcome, given_twice, of_error, outcome_of, refused
 from sparktxn._programs.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
 from sparktxn.admin import (
@@ -97,15 +97,7 @@ def _resource(broker: Broker, asked: Any) -> Outcome:
 
 
 def _read(broker: Broker, resource: ConfigResource) -> Outcome:
-    return _of_call(broker.admin.describe_configs, [resource])
-
-
-def _of_call(call: Callable[..., Mapping[Any, Future[Any]]], resources: list[ConfigResource], **more: Any) -> Outcome:
-    try:
-        (future,) = call(resources, **more).values()
-    except (TypeError, ValueError) as error:
-        return of_error(error)
-    return of_future(future)
+    return outcome_of(lambda: broker.admin.describe_configs([resource]))
 
 
 def _own(broker: Broker) -> list[dict[str, Any]]:
@@ -184,26 +176,26 @@ def _altered(broker: Broker, body: Any, change: Callable[[Broker, ConfigResource
 
 
 def _incremental(broker: Broker, resource: ConfigResource, configs: Sequence[Any], validate_only: bool) -> Outcome:
-    try:
+    def alter() -> Mapping[Any, Future[Any]]:
         changes = [
             ConfigEntry(each.name, each.value, incremental_operation=AlterConfigOpType(each.config_operation))
             for each in configs
         ]
         wanted = ConfigResource(resource.restype, resource.name, incremental_configs=changes)
-    except (TypeError, ValueError) as error:
-        return of_error(error)
-    return _of_call(broker.admin.incremental_alter_configs, [wanted], validate_only=validate_only)
+        return broker.admin.incremental_alter_configs([wanted], validate_only=validate_only)
+
+    return outcome_of(alter)
 
 
 def _replacing(broker: Broker, resource: ConfigResource, configs: Sequence[Any], validate_only: bool) -> Outcome:
     given = {each.name: each.value for each in configs}
     if len(given) < len(configs):
         return refused(ErrorCode.INVALID_REQUEST, "a setting is given twice")
-    try:
-        wanted = ConfigResource(resource.restype, resource.name, set_config=given)
-    except (TypeError, ValueError) as error:
-        return of_error(error)
-    return _of_call(broker.admin.alter_configs, [wanted], validate_only=validate_only)
+    return outcome_of(
+        lambda: broker.admin.alter_configs(
+            [ConfigResource(resource.restype, resource.name, set_config=given)], validate_only=validate_only
+        )
+    )
 
 
 async def list_config_resources(broker: Broker, request: Request) -> Answer:
@@ -255,11 +247,7 @@ def _create(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
         if wrong := _unknown_node(broker, asked.assignments, [each.partition_index for each in asked.assignments]):
             return wrong
     new = NewTopic(asked.name, count, config={each.name: each.value for each in asked.configs})
-    try:
-        created = broker.admin.create_topics([new], validate_only=validate_only)[asked.name]
-    except (TypeError, ValueError) as error:
-        return of_error(error)
-    outcome = of_future(created)
+    outcome = outcome_of(lambda: broker.admin.create_topics([new], validate_only=validate_only))
     if outcome.code:
         return outcome
     described: dict[str, Any] = {"num_partitions": count, "replication_factor": 1}
@@ -313,10 +301,7 @@ def _deleted(broker: Broker, asked: Sequence[tuple[str | None, uuid.UUID]]) -> l
 
 
 def _delete(broker: Broker, name: str) -> Outcome:
-    try:
-        return of_future(broker.admin.delete_topics([name])[name])
-    except (TypeError, ValueError) as error:
-        return of_error(error)
+    return outcome_of(lambda: broker.admin.delete_topics([name]))
 
 
 async def create_partitions(broker: Broker, request: Request) -> Answer:
@@ -345,11 +330,9 @@ def _grow(broker: Broker, asked: Any, validate_only: bool) -> Outcome:
         first = 0 if known is None else known.partition_count
         if wrong := _unknown_node(broker, asked.assignments, itertools.count(first)):
             return wrong
-    try:
-        new = NewPartitions(asked.name, asked.count)
-        return of_future(broker.admin.create_partitions([new], validate_only=validate_only)[asked.name])
-    except (TypeError, ValueError) as error:
-        return of_error(error)
+    return outcome_of(
+        lambda: broker.admin.create_partitions([NewPartitions(asked.name, asked.count)], validate_only=validate_only)
+    )
 
 
 async def delete_records(broker: Broker, request: Request) -> Answer:
@@ -367,12 +350,7 @@ async def delete_records(broker: Broker, request: Request) -> Answer:
 
 
 def _cut(broker: Broker, name: str, partition: int, offset: int) -> Outcome:
-    try:
-        where = TopicPartition(name, partition, offset)
-        (future,) = broker.admin.delete_records([where]).values()
-    except (TypeError, ValueError) as error:
-        return of_error(error)
-    return of_future(future)
+    return outcome_of(lambda: broker.admin.delete_records([TopicPartition(name, partition, offset)]))
 
 
 async def describe_topic_partitions(broker: Broker, request: Request) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.clienttransactions import Unstored, unstored_transactions
-from sparktxn._programs.gateway.handlers.adminanswers import DONE, Outcome, of_error, of_future, refused
+from sparktxn._programs.gateway.handlers.adminanswers import DONE, Outcome, of_error, outcome_of, refused
 from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
 from sparktxn.admin import AbortTransactionSpec, TopicPartition, TransactionDescription, TransactionState
 from sparktxn.admin.transactions import abort_ongoing
@@ -43,17 +43,14 @@ async def list_transactions(broker: Broker, request: Request) -> Answer:
 
 
 def _listed(broker: Broker, body: Any, states: list[str]) -> Outcome:
-    try:
-        return of_future(
-            broker.admin.list_transactions(
-                states=states or None,
-                producer_ids=list(body.producer_id_filters) or None,
-                duration_filter_ms=getattr(body, "duration_filter", -1),
-                transactional_id_pattern=getattr(body, "transactional_id_pattern", None) or None,
-            )
+    return outcome_of(
+        lambda: broker.admin.list_transactions(
+            states=states or None,
+            producer_ids=list(body.producer_id_filters) or None,
+            duration_filter_ms=getattr(body, "duration_filter", -1),
+            transactional_id_pattern=getattr(body, "transactional_id_pattern", None) or None,
         )
-    except (TypeError, ValueError) as error:
-        return of_error(error)
+    )
 
 
 async def describe_transactions(broker: Broker, request: Request) -> Answer:
@@ -66,10 +63,7 @@ async def describe_transactions(broker: Broker, request: Request) -> Answer:
 
 
 def _described(broker: Broker, transactional_id: str) -> Outcome:
-    try:
-        return of_future(broker.admin.describe_transactions([transactional_id])[transactional_id])
-    except (TypeError, ValueError) as error:
-        return of_error(error)
+    return outcome_of(lambda: broker.admin.describe_transactions([transactional_id]))
 
 
 def _in_words(outcome: Outcome) -> dict[str, Any]:
@@ -108,11 +102,7 @@ async def describe_producers(broker: Broker, request: Request) -> Answer:
 
 
 def _producers(broker: Broker, topic: str, partition: int) -> Outcome:
-    try:
-        (future,) = broker.admin.describe_producers([TopicPartition(topic, partition)]).values()
-    except (TypeError, ValueError) as error:
-        return of_error(error)
-    outcome = of_future(future)
+    outcome = outcome_of(lambda: broker.admin.describe_producers([TopicPartition(topic, partition)]))
     if outcome.code:
         return outcome
     found = {each.producer_id: _producer(each) for each in outcome.result.active_producers}
@@ -179,7 +169,7 @@ def _end(broker: Broker, marker: Any, topic: str, partition: int) -> Outcome:
         spec = AbortTransactionSpec(
             TopicPartition(topic, partition), marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         )
-        outcome = of_future(broker.admin.abort_transaction(spec))
+        outcome = outcome_of(lambda: broker.admin.abort_transaction(spec))
         if outcome.code == ErrorCode.INVALID_TXN_STATE:
             return _end_unstored(broker, spec) or outcome
     except (KafkaException, TypeError, ValueError) as error:
