@@ -10,8 +10,8 @@ from bench.figures import Figure, median
 from bench.records import temporary_folder
 from sparktxn import ConsumerGroupTopicPartitions, TopicPartition
 from sparktxn._engine.format.commands import InitProducerId
-from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.store import Store
+from sparktxn.store.storemetrics import StoreMetrics
 
 __all__ = ["measure"]
 

@@ -13,6 +13,7 @@ import os
 import random
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 
 from sparktxn import Store
-from sparktxn._programs.cli.app import run as txnlog
 
 PARTITIONS = 6
 KILL_AT_COMMIT = 3
@@ -125,7 +125,7 @@ def show_store(console: Console, store: Path) -> None:
     console.print(f"\nexport TXNLOG_STORE={store}", markup=False, highlight=False)
     for words in COMMANDS:
         console.print(f"\n$ txnlog {shlex.join(words)}", markup=False, highlight=False)
-        if txnlog(words) != 0:
+        if subprocess.run([sys.executable, "-m", "sparktxn", *words], check=False).returncode != 0:
             raise SystemExit(f"txnlog {words[0]} failed")
 
 

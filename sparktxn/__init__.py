@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sparktxn._engine.log.views.readview import PartitionView as PartitionView
     from sparktxn._engine.log.views.readview import ReadView as ReadView
     from sparktxn._foundation.config.settings import read_properties as read_properties
+    from sparktxn._foundation.process.events import EVENTS as EVENTS
     from sparktxn._foundation.values.structs import TopicState as TopicState
     from sparktxn._kafka.admin import Node as Node
     from sparktxn._kafka.admin import TopicCollection as TopicCollection
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "sparktxn._foundation.config.settings": "read_properties",
+    "sparktxn._foundation.process.events": "EVENTS",
     "sparktxn.consumer": "Consumer DeserializingConsumer",
     "sparktxn.errors": (
         "BatchRefused ClockSkewError CommandRefused ConfigurationError DamagedObject ErrorCode ExpectationFailed "

@@ -2,7 +2,7 @@
 
 import sys
 
-from sparktxn._programs.cli.launch import main
+from sparktxn._programs.cli.launch import main as main
 
 if __name__ == "__main__":
     sys.exit(main())

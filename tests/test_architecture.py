@@ -392,7 +392,9 @@ def test_a_class_has_a_name_of_its_own() -> None:
 SERVERS = (
     "sparktxn/admin/",
     "sparktxn/_programs/console/",
-    "sparktxn/_programs/exporter/",
+    "sparktxn/_programs/exporter.py",
+    "sparktxn/store/storefigures.py",
+    "sparktxn/store/storemetrics.py",
     "sparktxn/_programs/gateway/",
     "sparktxn/_programs/catalog/",
 )

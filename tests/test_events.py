@@ -78,7 +78,7 @@ def test_pages_name_messages_that_exist_with_their_levels() -> None:
     named = [(name, level) for names, level in found for name in re.findall(r"`(\w+)`", names)]
     assert ("checkpoint_skipped", "ERROR") in named
     assert [one for one in named if one[1] != logging.getLevelName(EVENTS[one[0]].level)] == []
-    assert "from sparktxn._foundation.process.events import EVENTS" in PAGE
+    assert "from sparktxn import EVENTS" in PAGE
     assert "pyspark_txnlog.options.sparkevents.EVENTS" in PAGE
 
 

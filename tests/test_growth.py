@@ -30,12 +30,12 @@ from sparktxn._foundation.process.clock import SystemClock
 from sparktxn._programs.console.pages.overview import overview
 from sparktxn._programs.console.pagesource import Source
 from sparktxn._programs.console.requestparameters import RequestParameters
-from sparktxn._programs.exporter.storefigures import StoreFigures
 from sparktxn.admin import AdminClient, NewTopic
 from sparktxn.maintenance import apply_retention, compact, copy_store, maintain, publish_tables, rewrite, sweep, verify
 from sparktxn.maintenance.copying.storecopy import plan_copy
 from sparktxn.metrics.process import PROCESS
 from sparktxn.store import Store, registry
+from sparktxn.store.storefigures import StoreFigures
 from sparktxn.transfer.exporting import export_topic
 from tests.calls import cost_of
 from tests.maintenance.vacuumworld import DAY_S, Process, World

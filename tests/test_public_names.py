@@ -24,7 +24,7 @@ MODULES: Final = (
     "sparktxn.aio",
     "sparktxn.compat",
     "sparktxn.errors",
-    "sparktxn._programs.exporter.storemetrics",
+    "sparktxn.store.storemetrics",
     "sparktxn.halfmessage",
     "sparktxn.halfmessage.rocketmq5",
     "sparktxn.maintenance",

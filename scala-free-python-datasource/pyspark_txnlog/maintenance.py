@@ -94,7 +94,7 @@ def main() -> int:
     """Run the command `txnlog` with this process's arguments, its tasks on executors; return its exit code."""
     from pyspark.sql import SparkSession
 
-    from sparktxn._programs.cli.launch import main as run_command
+    from sparktxn.__main__ import main as run_command
 
     spark = SparkSession.builder.appName(" ".join(["txnlog", *sys.argv[1:2]])).getOrCreate()
     try:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyspark_txnlog
 import sparktxn
-from sparktxn._foundation.values import arguments
+from sparktxn.store.options import arguments
 
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every member, the first that a zip file can say: equal packages give an equal file."""

@@ -183,6 +183,7 @@ def test_without_its_packages_the_error_names_the_extra(monkeypatch: pytest.Monk
             (
                 "sparktxn._programs.console",
                 "sparktxn._programs.exporter",
+                "sparktxn.store.storemetrics",
                 "sparktxn._foundation.process.webserver",
                 f"{missing}.",
             )

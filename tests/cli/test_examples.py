@@ -18,10 +18,10 @@ import uvicorn
 from typer.core import TyperGroup
 
 from sparktxn._foundation.process import listening, webserver
+from sparktxn._programs import exporter as exporter_server
 from sparktxn._programs.cli import verbs
 from sparktxn._programs.cli.app import MODULES, VERBS, load
 from sparktxn._programs.cli.verb import EXAMPLES
-from sparktxn._programs.exporter import scraping as exporter_server
 from sparktxn._programs.gateway import gatewayserver as gateway_server
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog, unread

@@ -59,7 +59,7 @@ def test_a_port_that_is_in_use_is_an_error_of_one_line() -> None:
 
 def test_without_its_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.startswith(("sparktxn._programs.exporter", "prometheus_client.")):
+        if name.startswith(("sparktxn._programs.exporter", "sparktxn.store.storemetrics", "prometheus_client.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     done = txnlog("exporter", "--port", "0")

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.metrics.families import STORE_FAMILIES
+from sparktxn.store.storemetrics import StoreMetrics
 from tests.console.asking import Console
 from tests.world import World
 

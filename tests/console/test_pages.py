@@ -21,7 +21,7 @@ from sparktxn._engine.format.segment import stored_schema
 from sparktxn._programs.console.filesizes import FILE_SIZES
 from sparktxn._programs.console.guard import TOKEN_CHARACTERS_MIN
 from sparktxn._programs.console.history.entryfacts import ENTRIES_KEPT
-from sparktxn._programs.console.history.storefigures import BUCKETS_MAX
+from sparktxn._programs.console.history.entryfigures import BUCKETS_MAX
 from sparktxn._programs.console.pagesource import Source
 from sparktxn._programs.console.recordreads import SCANNED_MAX
 from sparktxn._programs.console.routes import application

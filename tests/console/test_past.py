@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparktxn import ConsumerGroupTopicPartitions, Producer, TopicPartition, read_arrow
 from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._programs.console.history.entryfacts import Chronicle, EntryFacts, Moved
-from sparktxn._programs.console.history.storefigures import BUCKETS_MAX, SPANS, KnownPast, Past, Tally
+from sparktxn._programs.console.history.entryfigures import BUCKETS_MAX, SPANS, KnownPast, Past, Tally
 from sparktxn._programs.console.plots import Buckets, lag_plot, rates
 from sparktxn.maintenance import rewrite, vacuum
 from sparktxn.store import Store, read_table_task

@@ -33,7 +33,6 @@ from sparktxn import (
 )
 from sparktxn._foundation.values.arguments import Checked
 from sparktxn._kafka import unsupported
-from sparktxn._programs.exporter import storemetrics
 from sparktxn.admin import (
     AbortTransactionSpec,
     AlterConfigOpType,
@@ -74,7 +73,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.metrics.process import PROCESS
-from sparktxn.store import TableSelection
+from sparktxn.store import TableSelection, storemetrics
 from sparktxn.transfer import export_topic, import_files, import_from_store, import_topic
 from tests.edge.world import OPTIONS, World
 

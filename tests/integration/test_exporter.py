@@ -15,11 +15,11 @@ from sparktxn._engine.log.views.entrysummary import EntrySummary, summaries
 from sparktxn._engine.objectstore import ObjectStore
 from sparktxn._engine.objectstore.memory import MemoryStore
 from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._programs.exporter import storefigures as figures_module
-from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.maintenance import rewrite, vacuum
 from sparktxn.metrics.families import STORE_FAMILIES as FAMILIES
 from sparktxn.store import Store
+from sparktxn.store import storefigures as figures_module
+from sparktxn.store.storemetrics import StoreMetrics
 from sparktxn.testing.silentstore import SilentStore
 from tests.log.storecommits import staged
 from tests.world import ClockedWorld, World, open_log

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from sparktxn._engine.format import names
 from sparktxn._engine.format.commands import Command, JoinGroup, LeaveGroup, UpdateMember
 from sparktxn._engine.log.log import Log
-from sparktxn._programs.exporter.storefigures import StoreFigures
 from sparktxn.admin import AdminClient, ConsumerGroupState, NewTopic
 from sparktxn.store import Store, TableSelection, read_table_task
 from sparktxn.store.memberexpiry import members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members
+from sparktxn.store.storefigures import StoreFigures
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.seeds import examples

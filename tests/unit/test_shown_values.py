@@ -26,7 +26,7 @@ MODULES = [
         for name in ["admin", "aio", "halfmessage", "maintenance", "tables", "transfer", "metrics", "store"]
     ),
     "sparktxn.halfmessage.rocketmq5",
-    "sparktxn._programs.exporter.storemetrics",
+    "sparktxn.store.storemetrics",
 ]
 BASES = {"TransactionListener", "TransactionChecker", "KafkaConsumer"}
 """Classes that users write: what theirs show is theirs."""

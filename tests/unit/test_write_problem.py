@@ -15,11 +15,11 @@ import pytest
 from sparktxn._engine.objectstore.local import LocalStore
 from sparktxn._engine.objectstore.writehealth import Writes
 from sparktxn._foundation.process.clock import Deadline, SystemClock
-from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn._programs.gateway import health
 from sparktxn.errors import StoreUnavailable
 from sparktxn.metrics.process import PROCESS
 from sparktxn.store import Store
+from sparktxn.store.storemetrics import StoreMetrics
 from sparktxn.store.writeproblem import write_problem
 from sparktxn.testing.clocks import ManualClock
 

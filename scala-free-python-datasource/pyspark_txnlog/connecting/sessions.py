@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.sparkinternals import context_of, in_worker, is_stopped, running_python
 from sparktxn import ConfigurationError
-from sparktxn._foundation.config.values import integer
-from sparktxn._foundation.values import arguments
+from sparktxn.store.options import arguments, integer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

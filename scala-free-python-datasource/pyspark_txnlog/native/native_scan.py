@@ -45,18 +45,17 @@ from pyspark_txnlog.sparkinternals import (
     place_in_sorted,
 )
 from sparktxn import ConfigurationError, read_task
-from sparktxn._foundation.values import arguments
-from sparktxn._rows.scan import columns as names
-from sparktxn._rows.scan.storedfiles import unfit_segments
 from sparktxn.store import merged_files, segment_values, whole_files
+from sparktxn.store.options import arguments
+from sparktxn.store.options import columns as names
+from sparktxn.store.reading import unfit_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import InputPartition
 
     from sparktxn import ReadTask
-    from sparktxn._foundation.values.structs import SegmentRef
-    from sparktxn._rows.scan.storedfiles import MergedFile
+    from sparktxn.store.reading import MergedFile, SegmentRef
 
 __all__ = [
     "BASE",

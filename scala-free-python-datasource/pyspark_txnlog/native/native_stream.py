@@ -23,7 +23,7 @@ from pyspark_txnlog.reading.batch_reader import read_schema
 from pyspark_txnlog.reading.commit_stream_reader import CommitOrderStreamReader
 from pyspark_txnlog.reading.offset_stream_reader import OffsetOrderStreamReader
 from pyspark_txnlog.reading.streams import stream_reader_of
-from sparktxn._foundation.values import arguments
+from sparktxn.store.options import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

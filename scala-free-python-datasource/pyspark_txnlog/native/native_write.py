@@ -15,7 +15,7 @@ from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE, WriteOptions
 from pyspark_txnlog.writing.batch_writer import commit_write, prepare_write, staged_by_newest
 from pyspark_txnlog.writing.foreach import stage_frame
-from sparktxn._foundation.values import arguments
+from sparktxn.store.options import arguments
 
 if TYPE_CHECKING:
     from sparktxn import StagedSegment, StagePlan

@@ -13,9 +13,8 @@ from pyspark_txnlog.options.options import READ
 from pyspark_txnlog.options.spark_columns import quoted
 from pyspark_txnlog.reading.system_tables import TableOptions
 from sparktxn import ConfigurationError
-from sparktxn._foundation.values import arguments
-from sparktxn._rows.scan.columns import metadata_names
 from sparktxn.store import SYSTEM_TABLES
+from sparktxn.store.options import arguments, metadata_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import metrics
-from sparktxn._foundation.values import arguments
 from sparktxn.metrics.families import STREAM_FAMILIES, STREAM_PREFIX
+from sparktxn.store.options import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

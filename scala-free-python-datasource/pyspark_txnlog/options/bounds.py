@@ -22,15 +22,13 @@ from pyspark_txnlog.options.offsets import (
     partition_exists,
 )
 from sparktxn import ConfigurationError
-from sparktxn._foundation.config.values import Time, TimeAgo, absolute_ms
-from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 from sparktxn.errors import did_you_mean
+from sparktxn.store.options import SystemClock, Time, TimeAgo, TopicPartitionKey, absolute_ms
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
-    from sparktxn._foundation.process.clock import Clock
-    from sparktxn._rows.scan.plan import Isolation, Order
+    from sparktxn.store.options import Clock
+    from sparktxn.store.reading import Isolation, Order
 
 
 _PARTITIONS_SHOWN_MAX: Final = 10

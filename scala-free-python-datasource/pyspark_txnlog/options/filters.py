@@ -21,8 +21,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_txnlog.options.offsets import parse_json
 from sparktxn import ConfigurationError
-from sparktxn._foundation.values import arguments
-from sparktxn._rows.scan.conditions import Condition, checked_condition, conditions_of, parse_conditions
+from sparktxn.store.options import Condition, arguments, checked_condition, conditions_of, parse_conditions
 
 if TYPE_CHECKING:
     import pyarrow as pa

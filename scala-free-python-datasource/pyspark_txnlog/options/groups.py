@@ -19,7 +19,7 @@ from sparktxn.store import read_object
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
-    from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+    from sparktxn.store.options import TopicPartitionKey
 
 _METADATA: Final = re.compile(r"txnlog:entry=([1-9][0-9]{0,18})")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktxn import ConfigurationError
-from sparktxn._foundation.values import arguments
+from sparktxn.store.options import arguments
 
 
 def option_texts(options: object, named: Mapping[str, Any], **said: Any) -> dict[str, str]:

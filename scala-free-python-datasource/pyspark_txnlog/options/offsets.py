@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sparktxn import ConfigurationError, RetentionPassed
-from sparktxn._foundation.values import arguments
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn.store.options import TopicPartitionKey, arguments
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
-    from sparktxn._rows.scan.plan import Isolation
+    from sparktxn.store.reading import Isolation
 
 EARLIEST: Final = -2
 LATEST: Final = -1

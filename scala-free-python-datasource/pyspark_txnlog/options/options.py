@@ -33,10 +33,13 @@ from pyspark_txnlog.options.offsets import (
 )
 from pyspark_txnlog.options.sparkevents import log_event, warn_without_effect
 from sparktxn import ConfigurationError
-from sparktxn._foundation.config.values import (
+from sparktxn.errors import did_you_mean, nearest_name
+from sparktxn.store import PARTITION_COUNT_MAX
+from sparktxn.store.options import (
     BYTES,
     MILLISECONDS,
     TimeAgo,
+    arguments,
     boolean,
     choice,
     integer,
@@ -45,17 +48,14 @@ from sparktxn._foundation.config.values import (
     parse_time_ago,
     refusal,
 )
-from sparktxn._foundation.values import arguments
-from sparktxn.errors import did_you_mean, nearest_name
-from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.options.offsets import Offsets
     from sparktxn import ReadView
-    from sparktxn._rows.scan.conditions import Condition
-    from sparktxn._rows.scan.plan import Order
+    from sparktxn.store.options import Condition
+    from sparktxn.store.reading import Order
 
 
 # Options ``kafka.*``: settings of Kafka's clients, which a program brings along from ``format("kafka")``.
@@ -141,7 +141,7 @@ def warn_ignored(names: Collection[str], use: str) -> None:
         log_event("spark_options_ignored", use=use, options=", ".join(key[1:]))
 
 
-# How the text of an option of Spark becomes a value, where settings have no such kind (`sparktxn._foundation.config.values`).
+# How the text of an option of Spark becomes a value, where settings have no such kind.
 
 
 def parse_text(named: str, value: str) -> str:
@@ -688,7 +688,7 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
 
 def _order(values: Mapping[str, Any]) -> Order:
     """Return the order that the options ask for, or that the others of them need."""
-    from sparktxn._rows.scan.content import checked_order  # reads alone have an order
+    from sparktxn.store.reading import checked_order  # reads alone have an order
 
     needs_entries = [repr(name) for name in ("startingEntry", "endingEntry") if name in values]
     uncommitted = values["isolationLevel"] == "read_uncommitted"

@@ -39,7 +39,9 @@ from pyspark.sql.types import (
 from pyspark_txnlog.options.catalog import keep_options
 from pyspark_txnlog.options.options import ReadOptions
 from sparktxn import ConfigurationError
-from sparktxn._rows.scan.columns import (
+from sparktxn.errors import did_you_mean
+from sparktxn.store import check_columns, output_schema
+from sparktxn.store.options import (
     OFFSET,
     PARTITION,
     TIMESTAMP,
@@ -50,8 +52,6 @@ from sparktxn._rows.scan.columns import (
     one_layout,
     reserved_name,
 )
-from sparktxn.errors import did_you_mean
-from sparktxn.store import check_columns, output_schema
 
 if TYPE_CHECKING:
     from sparktxn import TopicState

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from logging import ERROR, INFO, WARNING
 from typing import Any, Final, NamedTuple
 
-from sparktxn._foundation.process.events import Event, log_of
+from sparktxn.store.options import Event, log_of
 
 _SPARK: Final = "sparktxn.spark"
 

@@ -37,11 +37,9 @@ from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.views import PinnedView, columns_left_out, open_view, pin_view, report_left_out
 from pyspark_txnlog.sparkinternals import takes_filters
 from sparktxn import read_task
-from sparktxn._foundation.process.background import ThreadBackground
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._rows.scan.conditions import Condition, matching, typed_conditions
-from sparktxn._rows.scan.plan import end_of
 from sparktxn.store import rows_at_most
+from sparktxn.store.options import Condition, ThreadBackground, TopicPartitionKey, matching, typed_conditions
+from sparktxn.store.reading import end_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -26,12 +26,12 @@ from pyspark_txnlog.reading.stream_reader import (
 )
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._rows.scan.microbatchcut import compacted_entry
+from sparktxn.store.options import TopicPartitionKey
+from sparktxn.store.reading import compacted_entry
 
 if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView
-    from sparktxn._rows.scan.microbatchcut import CommitCut
+    from sparktxn.store.reading import CommitCut
 
 _Group = tuple[int, dict["TopicPartitionKey", int]]
 """Partitions with the offset from which they are read, after the entry up to which they have been read."""

@@ -15,8 +15,8 @@ from pyspark_txnlog.reading.batch_reader import plan_tasks
 from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 from sparktxn.store import ranges_within, rows_at_most
+from sparktxn.store.options import TopicPartitionKey
 
 if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView

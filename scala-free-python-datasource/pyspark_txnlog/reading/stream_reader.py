@@ -27,15 +27,14 @@ from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import TaskPartition, read_partition
 from pyspark_txnlog.reading.views import NewColumns, names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
-from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn.store.options import SystemClock, TopicPartitionKey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.reading.views import PinnedView
     from sparktxn import ReadTask, ReadView, Store
-    from sparktxn._foundation.process.clock import Clock
+    from sparktxn.store.options import Clock
 
 Progress = dict[str, Any]
 

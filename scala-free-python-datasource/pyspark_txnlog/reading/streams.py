@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader
     from pyspark_txnlog.reading.views import PinnedView
-    from sparktxn._foundation.process.clock import Clock
+    from sparktxn.store.options import Clock
 
 
 def make_stream_reader(

@@ -13,9 +13,8 @@ from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.groups import CommittedStart
 from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode, read_task
-from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._rows.scan.columns import one_layout
 from sparktxn.store import INTERNAL_TOPICS
+from sparktxn.store.options import SystemClock, one_layout
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -16,10 +16,8 @@ from pyspark_txnlog.connecting.storehandles import commit_batch, open_store
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode
-from sparktxn._rows.stage.newcolumns import with_columns
-from sparktxn._rows.stage.rowpartitions import with_partition_key
-from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import did_you_mean
+from sparktxn.store.staging import StageTopic, with_columns, with_partition_key
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

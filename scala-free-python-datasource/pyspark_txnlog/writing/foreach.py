@@ -38,18 +38,17 @@ from pyspark_txnlog.sparkinternals import (
 )
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows, staged_by_newest
 from sparktxn import ConfigurationError, SinkCommit
-from sparktxn._foundation.values import arguments
-from sparktxn._rows.stage.columnconversion import RECORD_COLUMNS
-from sparktxn._rows.stage.rowdigest import digest_of_words, name_word
-from sparktxn._rows.stage.stagedsegment import with_digest
 from sparktxn.store import output_schema
+from sparktxn.store.digests import digest_of_words, name_word, with_digest
+from sparktxn.store.options import arguments
+from sparktxn.store.staging import RECORD_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
     from sparktxn import StagedSegment, StagePlan
-    from sparktxn._rows.stage.stagedsegment import RowsDigest
+    from sparktxn.store.digests import RowsDigest
 
 
 # A micro-batch's rows on their way to the driver: Spark computes them once, and its executors hold them meanwhile.

@@ -12,7 +12,7 @@ from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._foundation.values.structs import TransactionState
 from sparktxn._programs.console.filesizes import FileSizes
 from sparktxn._programs.console.history.entryfacts import Chronicle
-from sparktxn._programs.console.history.storefigures import Past
+from sparktxn._programs.console.history.entryfigures import Past
 from sparktxn._programs.console.requestparameters import NotFound
 from sparktxn._programs.console.requestturns import FewAtATime
 from sparktxn.store import Store

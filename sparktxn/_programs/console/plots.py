@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from sparktxn._foundation.values.fieldtypes import TopicIdPartition
-from sparktxn._programs.console.history.storefigures import Passage, Tally
+from sparktxn._programs.console.history.entryfigures import Passage, Tally
 from sparktxn._programs.console.history.timeline import Bar, Lane
 
 # Which colour means what: one thing has one colour on all pages. `static/console.css` has their values.

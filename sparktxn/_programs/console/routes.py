@@ -34,8 +34,8 @@ from sparktxn._programs.console.pages.transactions import transaction, transacti
 from sparktxn._programs.console.pagesource import Page, Source
 from sparktxn._programs.console.requestparameters import Hidden, NotFound, Refused, RequestParameters, WrongRequest
 from sparktxn._programs.console.templating import render
-from sparktxn._programs.exporter.storemetrics import SCRAPE_TIMEOUT_S, StoreMetrics
 from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode, KafkaException, StoreError, ViewExpired
+from sparktxn.store.storemetrics import SCRAPE_TIMEOUT_S, StoreMetrics
 
 _JSON: Final = "application/json"
 _STATIC: Final = {"console.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}

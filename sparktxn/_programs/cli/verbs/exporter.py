@@ -34,7 +34,7 @@ def exporter(
     --timeout is how long the store may take for a scrape. Default: 10s.
     """
     host, chosen = listen_endpoint(listen, port, _PORT)
-    serve = server_of("sparktxn._programs.exporter.scraping", "the exporter", "metrics")
+    serve = server_of("sparktxn._programs.exporter", "the exporter", "metrics")
     store = session.store()
     timeout_s = _SCRAPE_TIMEOUT_S if session.given.timeout_s is None else session.given.timeout_s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sparktxn._programs.console.history.storefigures import SPANS, KnownPast, Tally
+from sparktxn._programs.console.history.entryfigures import SPANS, KnownPast, Tally
 from sparktxn._programs.console.requestparameters import RequestParameters
 
 _HOUR: Final = "hour"

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from sparktxn._foundation.process.events import log_event
 from sparktxn._foundation.values import arguments
-from sparktxn._programs.exporter.storefigures import Figures, StoreFigures
 from sparktxn.errors import KafkaException, extra_to_install
 from sparktxn.metrics.families import STORE_FAMILIES
 from sparktxn.store import Store
+from sparktxn.store.storefigures import Figures, StoreFigures
 from sparktxn.store.writeproblem import write_problem
 
 try:

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import Any
 
 from sparktxn._foundation.process.listening import AnsweredHosts, Application, address_of, listening, wsgi_server
-from sparktxn._programs.exporter.storemetrics import StoreMetrics
 from sparktxn.store import Store
+from sparktxn.store.storemetrics import StoreMetrics
 
 
 def serve(

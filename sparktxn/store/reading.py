@@ -1,0 +1,21 @@
+"""What an engine's connector reads with: plans, cuts of micro-batches, and files that an engine reads whole."""
+
+from __future__ import annotations
+
+from sparktxn._foundation.values.structs import SegmentRef
+from sparktxn._rows.scan.content import checked_order
+from sparktxn._rows.scan.microbatchcut import CommitCut, compacted_entry
+from sparktxn._rows.scan.plan import Isolation, Order, end_of
+from sparktxn._rows.scan.storedfiles import MergedFile, unfit_segments
+
+__all__ = [
+    "CommitCut",
+    "Isolation",
+    "MergedFile",
+    "Order",
+    "SegmentRef",
+    "checked_order",
+    "compacted_entry",
+    "end_of",
+    "unfit_segments",
+]
