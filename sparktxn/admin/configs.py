@@ -15,6 +15,7 @@ from sparktxn._engine.format.schema import parse_type
 from sparktxn._engine.log.log import Log
 from sparktxn._engine.log.views.knownstate import KnownState
 from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.keyed import FIXED_SETTINGS
 from sparktxn._engine.state.settings import TIMESTAMP_TYPE, changes_times, is_fixed
 from sparktxn._foundation.config.topic import (
     IGNORED_TOPIC_SETTINGS,
@@ -101,7 +102,9 @@ def replace_configs(log: Log, resource: ConfigResource, *, validate_only: bool) 
         wanted = _check_of(is_store)(resource.set_config_dict)
     except ConfigurationError as error:
         raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-    changes: dict[str, str | None] = {**dict.fromkeys(known), **wanted}
+    # A key is given when a topic is created, and does not return to a default.
+    returning = [name for name in known if name not in FIXED_SETTINGS]
+    changes: dict[str, str | None] = {**dict.fromkeys(returning), **wanted}
     if changes:
         _submit(log, resource, changes, validate_only=validate_only)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sparktxn._engine.format.commands import CreatePartitions, CreateTopic, DeleteTopic
 from sparktxn._engine.format.schema import check_schema
 from sparktxn._engine.log.log import Log
+from sparktxn._engine.state.keyed import as_keyed, is_keyed
 from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
 from sparktxn._engine.state.topics import check_new_name
 from sparktxn._foundation.config.topic import check_topic_settings
@@ -72,6 +73,7 @@ def checked(new: NewTopic, request_id: str) -> CreateTopic:
     try:
         settings = check_topic_settings(new.config)
         columns = None if new.schema is None else check_schema(new.schema)
+        settings, columns = as_keyed(settings, columns)
     except ConfigurationError as error:
         raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
     key = settings.get("partition.key")
@@ -89,7 +91,7 @@ def create_topic(log: Log, new: NewTopic, *, validate_only: bool) -> None:
     """
     command = checked(new, log.ids.token())
     if not validate_only:
-        log.submit([command])
+        newcolumns.create_topic(log, command)
         return
     log.refresh()
     if log.topic(new.topic) is not None:
@@ -116,6 +118,12 @@ def create_partitions(log: Log, new: NewPartitions, *, validate_only: bool) -> N
             f"topic {new.topic!r} has {counted(topic.partition_count, 'partition')}: expected a count above "
             "that and up to "
             f"{PARTITION_COUNT_MAX}, not {new.new_total_count}"
+        )
+        raise refusal(ErrorCode.INVALID_PARTITIONS, reason)
+    if is_keyed(topic):
+        reason = (
+            f"topic {new.topic!r} has a key (primary.key), which chooses the partition: the number of its partitions "
+            "never changes; create another topic and copy the rows"
         )
         raise refusal(ErrorCode.INVALID_PARTITIONS, reason)
     if not validate_only:

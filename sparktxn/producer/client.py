@@ -500,7 +500,7 @@ class Producer(ProducerLookups):
         common = delivery_callback(callback, on_delivery)
         return produce_each(self.produce, topic, batch_messages(messages), partition, common)
 
-    def produce_arrow(self, topic: str, batch: object, partition: int = -1) -> None:
+    def produce_arrow(self, topic: str, batch: object, partition: int = -1, *, delete: bool = False) -> None:
         """Queue the rows of a record batch or table for `topic`, or one `partition` of it; without delivery reports.
 
         `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: all its rows are read first.
@@ -509,16 +509,19 @@ class Producer(ProducerLookups):
         is: the columns that the log assigns are left out. Waits while too much is being uploaded, so memory stays
         bounded.
 
+        For a keyed topic each row is an upsert, with all declared columns. With `delete`, or where a column
+        ``_deleted`` is true, it deletes its key: the columns of the key are enough, and no others are stored.
+
         Raises:
             TypeError: `batch` is something else.
             ConfigurationError: a column is unknown, missing or of another type: no row of the call is queued.
-            KafkaException: as produce().
+            KafkaException: as produce(); INVALID_RECORD, a key is too long, or belongs to another partition.
         """
         partition = arguments.integer("partition", partition)
+        delete = arguments.boolean("delete", delete)
         place = self._open_for(topic, "produce_arrow")
-        check = partial(
-            checked_columns, tables=[*tables_of("batch", batch)], now_ms=self._now_ms(), partition=partition
-        )
+        tables = [*tables_of("batch", batch)]
+        check = partial(checked_columns, tables=tables, now_ms=self._now_ms(), partition=partition, delete=delete)
         target, checked = self._topics.decide(*place, check)
         buffers = self._opened_buffers()
         for rows, given in checked:

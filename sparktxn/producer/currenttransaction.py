@@ -26,7 +26,7 @@ from sparktxn._foundation.values.quantities import counted
 from sparktxn._foundation.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 from sparktxn._kafka.message import ConsumerGroupMetadata
 from sparktxn._rows.stage.pendingsegment import PendingSegment, purged
-from sparktxn._rows.stage.transactionwriter import NO_IDENTITY, TransactionIdentity
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY, TransactionIdentity, begun_by
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
@@ -176,11 +176,11 @@ class CurrentTransaction:
             self.published = False
 
     def publish(self) -> None:
-        """Publish what waits, offsets too; the transaction stays open."""
+        """Publish what waits, offsets too; the transaction stays open. Rows of keyed topics are uploaded."""
         outbox = self.outbox
         with self._in_delivery_time():
             self._resolve_before(None)
-            segments = outbox.stage()
+            segments = outbox.stage_open()
             identity = self.identity()
             offsets = self._offset_commands(identity)
             if segments or offsets:
@@ -259,10 +259,15 @@ class CurrentTransaction:
         if not segments and not self._offsets and not self.published and not self._expected:
             return
         identity = self.identity()
-        after = [*self._offset_commands(identity), identity.end(committed=True)]
+        offsets = self._offset_commands(identity)
+        after = [*offsets, identity.end(committed=True)]
         if takes_epoch:
             after.append(identity.next_epoch(self.log.ids.token(), self._timeout_ms))
-        self.outbox.publish(TransactionOperation.END, segments, after, identity, before=self._expectations(identity))
+        before = self._expectations(identity)
+        if not self.published and segments and segments[0].topic.primary_key:
+            keyed = (bool(segment.topic.primary_key) for segment in segments)
+            before = [*begun_by(identity, keyed, [*before, *offsets]), *before]
+        self.outbox.publish(TransactionOperation.END, segments, after, identity, before=before)
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
         """Send everything and the preparation; a transaction without anything is begun by registering no partition."""

@@ -19,6 +19,7 @@ from sparktxn._foundation.process.handles import Held, hold
 from sparktxn._kafka.settings.producer import ProducerSettings
 from sparktxn._rows.stage.buffers import Buffers, TopicBuffer
 from sparktxn._rows.stage.columnconversion import conformed, slices
+from sparktxn._rows.stage.keyedrows import as_deletes
 from sparktxn._rows.stage.pendingsegment import PendingSegment
 from sparktxn._rows.stage.recordsizes import row_above
 from sparktxn._rows.stage.rowpartitions import given_partitions
@@ -337,22 +338,30 @@ def _is_queued(
 
 
 def checked_columns(
-    target: TopicBuffer, *, tables: Sequence[pa.Table], now_ms: int, partition: int
+    target: TopicBuffer, *, tables: Sequence[pa.Table], now_ms: int, partition: int, delete: bool = False
 ) -> tuple[TopicBuffer, list[tuple[pa.Table, pa.Array | None]]]:
     """Return `target`, and all rows as it stores them; if `partition` is below 0, also those that the rows name.
+
+    With `delete` each row deletes its key.
 
     All are checked before the caller queues any: a call that fails has queued nothing.
 
     Raises:
         ConfigurationError: a column is unknown, missing or of another type.
-        KafkaException: _UNKNOWN_PARTITION; MSG_SIZE_TOO_LARGE, a record is above what the topic takes.
+        KafkaException: _UNKNOWN_PARTITION; MSG_SIZE_TOO_LARGE, a record is above what the topic takes; INVALID_RECORD,
+            a key is too long, or belongs to another partition.
     """
     check_partition(target, partition)
     checked = []
     for table in tables:
         for rows in slices(table):
+            if delete:
+                rows = as_deletes(target.stage, rows)
             records = conformed(target.stage, rows, now_ms)
             if (largest := row_above(records, target.size_max)) is not None:
                 raise too_large(target, largest)
-            checked.append((records, given_partitions(target.stage, rows) if partition < 0 else None))
+            given = None
+            if partition < 0 or target.stage.primary_key:
+                given = given_partitions(target.stage, rows, records, None if partition < 0 else partition)
+            checked.append((records, given))
     return target, checked

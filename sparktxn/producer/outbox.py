@@ -78,6 +78,21 @@ class Outbox(TransactionWriter):
         upload_missing(segments)
         return segments
 
+    def stage_open(self) -> list[PendingSegment]:
+        """Make all that waits ready, and return what a transaction may publish before it ends.
+
+        Rows of keyed topics are uploaded, and named in the list that ends the transaction. Raises as `stage`.
+        """
+        segments = self._buffers.take()
+        published = [segment for segment in segments if not segment.topic.primary_key]
+        stage_inline(published, INLINE_LIST_BYTES_MAX)
+        upload_missing(segments)
+        return published
+
+    def keyed_topic(self) -> str | None:
+        """Return a keyed topic of which rows wait; None if there is none."""
+        return next((topic.name for topic in self._buffers.topics() if topic.primary_key), None)
+
     def upload(self) -> list[PendingSegment]:
         """Upload all that waits, in parallel if it is more than one segment, and return it in order.
 

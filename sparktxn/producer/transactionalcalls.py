@@ -146,6 +146,7 @@ class Transactions:
         """Publish what waits and prepare, in one list; return what the end is decided by."""
         with self._states.call("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION):
             if self.state is _S.IN_TRANSACTION:
+                self._check_preparable()
                 self._move(_S.PREPARING_TRANSACTION)
             with self._alone(TransactionOperation.PREPARE) as open_:
                 open_.prepare()
@@ -153,6 +154,20 @@ class Transactions:
             self._prepared = PreparedTransaction(identity.producer_id, identity.producer_epoch)
             self._move(_S.PREPARED_TRANSACTION)
             return self._prepared
+
+    def _check_preparable(self) -> None:
+        """Refuse to prepare a transaction with rows of a keyed topic: they are named in the list that commits.
+
+        Raises:
+            KafkaException: INVALID_TXN_STATE; the transaction stays open.
+        """
+        name = self._open.outbox.keyed_topic()
+        if name is not None:
+            reason = (
+                f"prepare_transaction() with rows for topic {name!r}, which has a key (primary.key): they are appended "
+                "when the transaction commits, so it cannot be prepared; call commit_transaction(), or abort it"
+            )
+            raise KafkaException(KafkaError(ErrorCode.INVALID_TXN_STATE, reason))
 
     def complete(self, prepared: PreparedTransaction) -> None:
         """Commit the prepared transaction if it is `prepared`, else abort it; with none open there is nothing to do.

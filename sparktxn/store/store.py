@@ -26,6 +26,7 @@ from sparktxn._engine.format.schema import check_schema
 from sparktxn._engine.log.log import Log
 from sparktxn._engine.log.views.knownstate import unknown_topic
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.state.keyed import as_keyed
 from sparktxn._engine.state.topics import check_new_name
 from sparktxn._foundation.config.store import StoreOptions
 from sparktxn._foundation.config.topic import check_topic_settings
@@ -38,7 +39,7 @@ from sparktxn._foundation.values.structs import TopicState
 from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn._rows.scan.columns import with_columns
 from sparktxn._rows.scan.commitorder import checked_commits, plan_commits
-from sparktxn._rows.scan.content import Asked, checked_asked, checked_order, plan_view
+from sparktxn._rows.scan.content import Asked, Rows, check_all_rows, checked_asked, checked_order, plan_view
 from sparktxn._rows.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn._rows.scan.offsets import committing_entry, offset_for_time
 from sparktxn._rows.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
@@ -53,7 +54,7 @@ from sparktxn._rows.stage.batchcommits import (
     TransactionOffsets,
     checked,
 )
-from sparktxn._rows.stage.newcolumns import add_columns
+from sparktxn._rows.stage.newcolumns import add_columns, create_topic
 from sparktxn._rows.stage.rowpartitions import with_partition_key
 from sparktxn._rows.stage.stager import StagedSegment, StageTopic
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
@@ -115,6 +116,14 @@ def expectations(log: Log, expect: Mapping[TopicPartitionKey, int] | None) -> tu
         log_end_offset = arguments.integer(f"expect[{name!r}, {partition}]", end, 0)
         found.append((_topic(log, name, partition).topic_id, partition, log_end_offset))
     return tuple(found)
+
+
+def _named(view: ReadView, partitions: Iterable[TopicPartitionKey] | None) -> list[TopicState]:
+    """Return the topics of a view that a read names, all without `partitions`."""
+    if partitions is None:
+        return list(view.topics.values())
+    names = {key[0] for key in partitions if isinstance(key, tuple) and key}
+    return [topic for name, topic in view.topics.items() if name in names]
 
 
 def _topic(log: Log, name: str, partition: int) -> TopicState:
@@ -227,8 +236,8 @@ class Store(NoCopies):
         partition_count = arguments.integer("partition_count", partition_count)
         checked = check_topic_settings(arguments.mapping("settings", settings))
         columns = check_schema(schema) if schema is not None else None
-        command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
-        self.log.submit([command])
+        kept, stored = as_keyed(checked, columns)
+        create_topic(self.log, CreateTopic(self.log.ids.token(), name, partition_count, kept, stored))
         return self._existing(name)
 
     @in_time("timeout_s", _clock_of)
@@ -331,6 +340,7 @@ class Store(NoCopies):
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
         by_segment: bool = False,
+        rows: Rows | None = None,
     ) -> list[ReadTask]:
         """Return self-contained tasks that read `ranges` in offset order; any process runs them (`read_task`).
 
@@ -343,6 +353,7 @@ class Store(NoCopies):
         self._check()
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, ISOLATIONS)
+        check_all_rows(_named(view, ranges), rows)
         asked = checked_asked(columns, rows_per_task, by_segment)
         view = self._asked(view, asked)
         ranges = checked_ranges(view, ranges)
@@ -361,6 +372,7 @@ class Store(NoCopies):
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
         by_segment: bool = False,
+        rows: Rows | None = None,
     ) -> list[ReadTask]:
         """Return tasks that read a view, partition by partition in offset order; any process runs them.
 
@@ -375,6 +387,7 @@ class Store(NoCopies):
             rows_per_task: about how many rows a task has at most; None: no limit.
             by_segment: whether tasks name each segment of merged files. Otherwise they name such a file once, unless
                 `columns` ask for what only the log says of its segments.
+            rows: ``all`` must be asked for where a topic is keyed: tasks have its superseded rows and deletes, too.
 
         Raises:
             ConfigurationError: the order does not go with the isolation level, a topic has no such column, or a
@@ -383,6 +396,7 @@ class Store(NoCopies):
         self._check()
         arguments.instance("view", view, ReadView)
         order = checked_order(order, isolation)
+        check_all_rows(_named(view, bounds), rows)
         asked = checked_asked(columns, rows_per_task, by_segment)
         view = self._asked(view, asked)
         tasks = plan_view(self.log.objects, view, bounds, order=order, isolation=isolation, **asked)
@@ -390,7 +404,12 @@ class Store(NoCopies):
 
     @in_time("timeout_s", _clock_of)
     def files(
-        self, topic: ReadView | str, *, order: Order | None = None, timeout_s: float | None = None
+        self,
+        topic: ReadView | str,
+        *,
+        order: Order | None = None,
+        rows: Rows | None = None,
+        timeout_s: float | None = None,
     ) -> list[CommittedFile]:
         """Return the files that hold committed records, by topic, partition and offset: for other engines.
 
@@ -399,6 +418,7 @@ class Store(NoCopies):
         Args:
             topic: a topic, for its records of now, or a view of any topics.
             order: as in `plan_view`.
+            rows: as in `plan_view`: files of a keyed topic have superseded rows.
             timeout_s: how long the view of a topic may take.
 
         Raises:
@@ -410,9 +430,9 @@ class Store(NoCopies):
         if isinstance(topic, str):
             topic = self.view([topic])
         view = arguments.instance("topic", topic, ReadView, "a name or a ReadView")
-        tasks = self.plan_view(view, order=order, columns=())
+        tasks = self.plan_view(view, order=order, columns=(), rows=rows)
         if have_cut_parts(tasks):
-            tasks = self.plan_view(view, order=order, columns=(), by_segment=True)
+            tasks = self.plan_view(view, order=order, columns=(), by_segment=True, rows=rows)
         return sorted(committed_files(tasks), key=lambda file: (file.topic, file.partition, file.base_offset))
 
     @in_time("timeout_s", _clock_of)
@@ -451,6 +471,7 @@ class Store(NoCopies):
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
         by_segment: bool = False,
+        rows: Rows | None = None,
     ) -> list[ReadTask]:
         """Return tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
 
@@ -464,6 +485,7 @@ class Store(NoCopies):
         """
         self._check()
         commits = checked_commits(view, after_entry, to_entry, bounds)
+        check_all_rows(_named(view, bounds), rows)
         asked = checked_asked(columns, rows_per_task, by_segment)
         view = self._asked(view, asked)
         tasks = plan_commits(self.log.objects, view, commits, **asked)

@@ -8,19 +8,23 @@ transactions.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from sparktxn._engine.format.schema import DELETED_COLUMN, TYPED_OFFSET_COLUMN
 from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.state.keyed import key_columns
 from sparktxn._foundation.values import arguments
 from sparktxn._rows.scan.columns import known_columns, one_layout, output_schema
 from sparktxn._rows.scan.conditions import Condition, Literal, checked_condition, conditions_of, matching
-from sparktxn._rows.scan.content import checked_order
+from sparktxn._rows.scan.content import Rows, checked_order, checked_rows
+from sparktxn._rows.scan.latestrows import plan_columns, plan_latest
 from sparktxn._rows.scan.plan import Isolation, Order, ReadTask
 from sparktxn.errors import ConfigurationError
 from sparktxn.store import Store, read_task
@@ -44,6 +48,7 @@ def read_arrow(
     columns: Sequence[str] | None = None,
     where: Where = None,
     as_of: AsOf = None,
+    rows: Rows | None = None,
     order: Order | None = None,
     isolation: Isolation = "read_committed",
     options: Mapping[str, Any] | None = None,
@@ -64,6 +69,8 @@ def read_arrow(
             Files without such a record are not decoded. Or a pyarrow Expression over the columns.
         as_of: read the store as it was at this entry (an int), or at this time (a datetime with its zone). A str names
             a transaction, as `Store.transaction_entry` takes it. None: now.
+        rows: of keyed topics, ``latest`` are the newest rows of their keys without deletes, and ``all`` are all rows,
+            with a column ``_deleted``. None: the latest, of topics without a key all.
         order: ``commit`` reads all that is committed at the view's entry. ``offset`` reads up to the last stable
             offset of each partition, as Kafka does: an open transaction holds back what follows it. None: commit, and
             offset for read_uncommitted.
@@ -85,14 +92,37 @@ def read_arrow(
     batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
     with given as store:
         view = store.view(names, **moment_of(store, as_of))
-        selection = _selection(store, view, columns, where)
-        tasks = store.plan_view(view, order=order, isolation=isolation, columns=selection.read)
+        is_latest = checked_rows(view.topics.values(), rows)
+        selection = _selection(store, view, columns, where, is_latest=is_latest)
+        plan = partial(store.plan_view, order=order, isolation=isolation, rows="all")
+        tasks = plan(view, columns=selection.read)
+        planned: list[ReadTask] = []
+        for topic in view.topics.values() if is_latest else ():
+            bounds = {key: (0, None) for key in view.partitions if key[0] == topic.name}
+            planned += plan(view, bounds=bounds, columns=plan_columns(key_columns(topic.settings)))
         store_options = store.options
     read = partial(read_task, options=store_options, batch_rows=batch_rows)
-    batches = (
-        batch for task in _of_topics(tasks, names, selection) for rows in read(task) for batch in selection.of(rows)
-    )
+    ordered = _of_topics(tasks, names, selection)
+    found = _latest(view, ordered, planned, read) if is_latest else (rows for task in ordered for rows in read(task))
+    batches = (batch for rows in found for batch in selection.of(rows))
     return pa.RecordBatchReader.from_batches(selection.schema, batches)
+
+
+def _latest(
+    view: ReadView, tasks: Iterable[ReadTask], planned: Sequence[ReadTask], read: Callable[[ReadTask], Any]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the latest rows that `tasks` read; the plan of a partition is made when its first rows are asked for."""
+    of_partition, plan = None, None
+    for task in tasks:
+        if plan is None or of_partition != (task.topic, task.partition):
+            of_partition = (task.topic, task.partition)
+            own = sorted(
+                (one for one in planned if (one.topic, one.partition) == of_partition), key=attrgetter("start_offset")
+            )
+            plan = plan_latest(own, key_columns(view.topics[task.topic].settings), read)
+        for rows in read(task):
+            if rows.num_rows:
+                yield plan.of(rows)
 
 
 def to_pandas(
@@ -102,6 +132,7 @@ def to_pandas(
     columns: Sequence[str] | None = None,
     where: Where = None,
     as_of: AsOf = None,
+    rows: Rows | None = None,
     order: Order | None = None,
     isolation: Isolation = "read_committed",
     options: Mapping[str, Any] | None = None,
@@ -122,6 +153,7 @@ def to_pandas(
         columns=columns,
         where=where,
         as_of=as_of,
+        rows=rows,
         order=order,
         isolation=isolation,
         options=options,
@@ -137,6 +169,7 @@ def to_polars(
     columns: Sequence[str] | None = None,
     where: Where = None,
     as_of: AsOf = None,
+    rows: Rows | None = None,
     order: Order | None = None,
     isolation: Isolation = "read_committed",
     options: Mapping[str, Any] | None = None,
@@ -154,6 +187,7 @@ def to_polars(
         columns=columns,
         where=where,
         as_of=as_of,
+        rows=rows,
         order=order,
         isolation=isolation,
         options=options,
@@ -171,6 +205,7 @@ def to_duckdb(
     columns: Sequence[str] | None = None,
     where: Where = None,
     as_of: AsOf = None,
+    rows: Rows | None = None,
     order: Order | None = None,
     isolation: Isolation = "read_committed",
     options: Mapping[str, Any] | None = None,
@@ -199,6 +234,7 @@ def to_duckdb(
         columns=columns,
         where=where,
         as_of=as_of,
+        rows=rows,
         order=order,
         isolation=isolation,
         options=options,
@@ -226,9 +262,14 @@ class _Selection(NamedTuple):
         return batches
 
 
-def _selection(store: Store, view: ReadView, columns: Sequence[str] | None, where: Where) -> _Selection:
+def _selection(
+    store: Store, view: ReadView, columns: Sequence[str] | None, where: Where, *, is_latest: bool
+) -> _Selection:
     own = output_schema(one_layout(view.topics.values())).names
+    if is_latest:
+        own = [name for name in own if name != DELETED_COLUMN]
     names = own if columns is None else arguments.identifiers("columns", columns)
+    extra = [TYPED_OFFSET_COLUMN] if is_latest else []
     if isinstance(where, pc.Expression):
         # It does not say which columns it is about.
         layout = one_layout(store.with_columns(view).topics.values())
@@ -241,7 +282,7 @@ def _selection(store: Store, view: ReadView, columns: Sequence[str] | None, wher
     layout = one_layout(store.with_columns(view, [*names, *asked]).topics.values())
     schema, known = output_schema(layout, names), known_columns(layout)
     conditions = tuple(condition for given in tuples for condition in _conditions(given, known))
-    read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
+    read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions), *extra]))
     return _Selection(schema, read, conditions, None)
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from msgspec import Struct
 
 from sparktxn._engine.format.schema import stored_schema
+from sparktxn._engine.state.keyed import is_keyed
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.columns import leaves
@@ -558,6 +559,11 @@ def import_files(
     for path in paths:
         check_suffix(path)
     known = store.view([topic]).topics[topic]
+    if is_keyed(known):
+        raise ConfigurationError(
+            f"topic {topic!r} has a key (primary.key), and files are not imported into such topics yet: write their "
+            "rows with Producer.produce_arrow or Store.commit"
+        )
     if keep_partitions and exported_partitions > known.partition_count:
         raise ConfigurationError(
             f"the export has partition {exported_partitions - 1}: topic {topic!r} has partitions 0 to "
@@ -728,8 +734,7 @@ class _Importing:
     def _is_refused(self, rows: pa.Table) -> bool:
         topic = StageTopic.of(self._topic)
         try:
-            conformed(topic, rows, 0)
-            given_partitions(topic, rows)
+            given_partitions(topic, rows, conformed(topic, rows, 0))
         except (ConfigurationError, CommandRefused):
             return True
         return False

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from sparktxn._engine.format.schema import stored_schema
 from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.state.keyed import is_keyed
 from sparktxn._foundation.process.clock import in_time
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
@@ -222,6 +223,12 @@ class _Importing:
             raise ConfigurationError(
                 f"topic {topic.name!r} of {store.uri!r} is both the source and the target: expected two topics"
             )
+        for each in (topic, source_topic):
+            if is_keyed(each):
+                raise ConfigurationError(
+                    f"topic {each.name!r} has a key (primary.key), and such topics are not imported from stores yet: "
+                    "copy the latest rows with read_arrow and Producer.produce_arrow"
+                )
         check_same_topic(store.uri, topic, source.uri, source_topic)
         self._store = store
         self._topic = topic

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sparktxn import OFFSET_INVALID, Consumer, Producer, TopicPartition
@@ -169,6 +170,26 @@ class TestWhatIsRead:
             "raw": None,
             "day": "2026-05-01",
         }
+
+    def test_a_keyed_topic_gives_all_rows_and_says_which_are_deletes(self, store: Store) -> None:
+        key = ("--column", "id int64 not null", "--column", "city string not null", "--set", "primary.key=id")
+        ok("topics", "create", "people", *key)
+        (row,) = ok("topics", "describe", "people", "--json").json
+        assert row["columns"] == [
+            {"column": "id", "type": "int64", "nullable": False},
+            {"column": "city", "type": "string", "nullable": False},
+        ]
+        assert row["settings"]["primary.key"] == "id"
+        with Producer({"bootstrap.servers": store.uri, "store.fsync": False}) as producer:
+            producer.produce_arrow("people", pa.table({"id": [1], "city": ["Bonn"]}))
+            producer.produce_arrow("people", pa.table({"id": [1]}), delete=True)
+            producer.flush(30)
+        lines = ['{"id":1,"city":"Bonn","_deleted":false}', '{"id":1,"city":null,"_deleted":true}']
+        assert ok("consume", "-t", "people", "-e").lines == lines
+        assert ok("consume", "-t", "people", "-G", "g", "-e").lines == lines
+        refused = txnlog("produce", "-t", "people", stdin=b'{"id": 1, "city": "Ulm"}\n')
+        assert refused.code == 2
+        assert "primary.key" in refused.err
 
     @pytest.mark.parametrize(
         ("words", "code", "expected"),

@@ -21,6 +21,8 @@ Command = dict[str, Any]
 INLINE_BYTES = 65_536
 EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT = 0, 1, 4, 5
 SEQUENCES = 2**31
+DELETED = ["_deleted", "bool", True]
+KEY_TYPE = r"bool|int8|int16|int32|int64|string|binary|date32|timestamp\[us(, tz=UTC)?\]|decimal128\(\d+, \d+\)"
 INTERNAL = tuple((-number, 0) for number in range(2, 7))
 INTERNAL_NAMES = (
     *("__transaction_state", "__consumer_offsets"),
@@ -158,15 +160,16 @@ class Replay(Groups, Tables):
         self.need(collision_key not in INTERNAL_NAMES, f"topic {name!r} is internal")
         self.need(1 <= command["partition_count"] <= 10_000, "a topic has no valid partition count")
         self._check_settings(command["settings"])
+        key = self._check_keyed(command["settings"], command["schema"])
         if command["schema"] is not None:
-            self._check_columns(command["schema"])
+            self._check_columns([column for column in command["schema"] if not (key and column == DELETED)])
         store = self.store()
         topic_id = store["next_topic_id"]
         self.put(store | {"next_topic_id": topic_id + 1})
         self.put({"type": "topic_name", "collision_key": collision_key, "name": name})
         described = {member: command[member] for member in ("name", "partition_count", "settings", "schema")}
         self.put({"type": "topic", **described, "topic_id": topic_id, "created_entry": self.entry})
-        self._add_partitions(topic_id, 0, command["partition_count"])
+        self._add_partitions(topic_id, 0, command["partition_count"], keyed=bool(key))
         self.topic_changes(name)
         self.remember(command, topic_id=topic_id)
 
@@ -179,6 +182,24 @@ class Replay(Groups, Tables):
         for setting, values in known.items():
             self.need(settings.get(setting) in (None, *values), f"setting {setting!r} has an unknown value")
 
+    def _check_keyed(self, settings: dict[str, Any], columns: list[list[Any]] | None) -> list[str]:
+        """The columns of a topic's key; none if it has none."""
+        if not settings.get("primary.key"):
+            is_compacted = "compact" in settings.get("cleanup.policy", "")
+            self.need(columns is None or not is_compacted, "a topic with columns and no key is compacted")
+            return []
+        self.need("keyed_topics" in self.store()["reader_features"], "the store does not require the feature of keys")
+        self.need(settings.get("cleanup.policy") == "compact", "a keyed topic is not compacted alone")
+        for name, unset in (("retention.ms", "-1"), ("retention.bytes", "-1"), ("partition.key", "")):
+            self.need(settings.get(name, unset) == unset, f"a keyed topic has {name}")
+        key, known = settings["primary.key"].split(","), {name: (kind, null) for name, kind, null in columns or ()}
+        self.need(len(set(key)) == len(key) and DELETED in (columns or ()), "a keyed topic has other columns")
+        for name, (kind, nullable) in known.items():
+            self.need(nullable == (name not in key), "a column outside the key is not null, or one of it may be null")
+            self.need(name not in key or re.fullmatch(KEY_TYPE, kind), "a column of a key has another type")
+        self.need(set(key) <= known.keys(), "a key has a column that is not declared")
+        return key
+
     def _check_columns(self, columns: list[list[Any]]) -> None:
         lowered = [name.lower() for name, _, _ in columns]
         self.need(1 <= len(columns) <= 10_000, "a schema has too few or too many columns")
@@ -186,11 +207,11 @@ class Replay(Groups, Tables):
         reserved = any(not name.strip() or name[0] == "_" or name == "kafka_partition" for name in lowered)
         self.need(not reserved, "a column's name is reserved or empty")
 
-    def _add_partitions(self, topic_id: int, first: int, end: int) -> None:
+    def _add_partitions(self, topic_id: int, first: int, end: int, *, keyed: bool = False) -> None:
         for number in range(first, end):
             where = {"topic_id": topic_id, "partition": number}
             offsets = {"log_start_offset": 0, "log_end_offset": 0, "open_transactions": []}
-            self.put({"type": "partition", **where, **offsets})
+            self.put({"type": "partition", **where, **offsets} | ({"keyed": True} if keyed else {}))
             self.put(
                 {
                     "type": "segments",
@@ -214,12 +235,15 @@ class Replay(Groups, Tables):
         self._check_settings(command["settings"])
         settings = {name: value for name, value in topic["settings"].items() if name not in command["settings"]}
         settings |= {name: value for name, value in command["settings"].items() if value is not None}
+        for name in ("primary.key", "upsert.not.null"):
+            self.need(settings.get(name, "") == topic["settings"].get(name, ""), f"{name} changes")
         schema = topic["schema"]
+        key = self._check_keyed(settings, schema)
         if command["new_columns"]:
             self.need(schema is not None, "Kafka's record takes no columns")
             self.need(all(nullable for _, _, nullable in command["new_columns"]), "a new column is not nullable")
             schema = [*schema, *command["new_columns"]]
-            self._check_columns(schema)
+            self._check_columns([column for column in schema if not (key and column == DELETED)])
         self.change(topic, settings=settings, schema=schema)
         self.remember(command, topic_id=topic["topic_id"])
 
@@ -237,6 +261,7 @@ class Replay(Groups, Tables):
         topic = self._topic(command)
         is_more = topic["partition_count"] < command["partition_count"] <= 10_000
         self.need(is_more, "partitions can only be added, and not above 10,000")
+        self.need(not topic["settings"].get("primary.key"), "a keyed topic gets more partitions")
         self._add_partitions(topic["topic_id"], topic["partition_count"], command["partition_count"])
         self.change(topic, partition_count=command["partition_count"])
         self.topic_changes(topic["name"])
@@ -258,6 +283,7 @@ class Replay(Groups, Tables):
         before = command["before_offset"]
         before = partition["log_end_offset"] if before == -1 else before
         self.need(0 <= before <= partition["log_end_offset"], "records are deleted before an offset that is not there")
+        self.need("keyed" not in partition, "the log start of a keyed partition moves")
         if before > partition["log_start_offset"]:
             self.change(partition, log_start_offset=before)
             self.put(above_log_start(located, before))
@@ -393,6 +419,7 @@ class Replay(Groups, Tables):
         known = self.get("producer", *where, producer_id)
         in_transaction = command["transaction"] != -1
         if in_transaction:
+            self.need("keyed" not in partition, "a row of a keyed partition is appended in a transaction")
             self._register(self._joined(command), [list(where)])
         elif known is not None:
             self.need(known["current_transaction_first_offset"] < 0, "an append leaves its open transaction out")

@@ -224,7 +224,35 @@ def write_all(folder: Path) -> None:
     _keep(workload, folder)
 
 
-def write_vacuumed(folder: Path) -> None:
+def _write_keyed(workload: Workload) -> None:
+    """A keyed topic: upserts and deletes of all writers, alone and with other records, and a column that it gains."""
+    key = [pa.field("id", pa.int64(), nullable=False), pa.field("region", pa.string(), nullable=False)]
+    settings = {"primary.key": "region,id", "append.inline.bytes": 200}
+    with Store.open(workload.uri, options=workload.options) as store:
+        store.create_topic("keyed", 2, settings=settings, schema=pa.schema([*key, ("name", pa.string())]))
+        producer = workload.producer("keyed")
+        for number in range(8):
+            rows = pa.table({"id": range(8), "region": ["EU", "ÜS"] * 4, "name": [f"{number}"] * 8})
+            with producer.transaction():
+                producer.produce_arrow("keyed", rows.slice(number, 8 - number))
+                if number % 2:
+                    producer.produce("orders", "beside", timestamp=1_700_000_000_000)
+                    producer.flush(10)
+            producer.begin_transaction()
+            producer.produce_arrow("keyed", rows.select(["id", "region"]), delete=True)
+            producer.abort_transaction(10)
+        store.add_columns("keyed", pa.schema([("more", pa.date32())]))
+        stager = store.stage_plan(["keyed"]).open(seed=0, default_topic="keyed", inline=True)
+        stager.write(rows.select(["id", "region"]).slice(0, 3), delete=True)
+        store.commit(stager.finish())
+
+
+def write_keyed(folder: Path) -> None:
+    """Writes a small store as `write_vacuumed` does, with a keyed topic."""
+    write_vacuumed(folder, keyed=True)
+
+
+def write_vacuumed(folder: Path, *, keyed: bool = False) -> None:
     """Writes a small store that a vacuum has shortened, and next to it what a reader must find there."""
     settings = {"store.fsync": False, "checkpoint.seal.segments": 4, **CALM}
     workload = Workload(str(folder), settings)
@@ -238,6 +266,8 @@ def write_vacuumed(folder: Path) -> None:
         NewTopic("halves", 1),
     ]
     workload.settle(workload.admin.create_topics(topics))
+    if keyed:
+        _write_keyed(workload)
     _prepare_halves(workload)
     _write_what_a_vacuum_passes(workload)
     other, plain = workload.producer("shop-2"), workload.producer()
@@ -294,7 +324,8 @@ def _keep(workload: Workload, folder: Path) -> None:
 
 
 def main(version: str) -> None:
-    stores = ((version, write_all), (f"{version}-vacuumed", write_vacuumed), (f"{version}-packed", write_packed))
+    vacuumed = ((f"{version}-vacuumed", write_vacuumed), (f"{version}-keyed", write_keyed))
+    stores = ((version, write_all), *vacuumed, (f"{version}-packed", write_packed))
     for name, write in stores:
         target = GOLDEN / name
         if target.exists():

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = "headers"
 
+_DELETED: Final = ("_deleted", "bool", True)
+"""The column that a topic has which has a key."""
+
 _SCALARS: Final[frozenset[type[DataType]]] = frozenset(
     {
         BinaryType,
@@ -97,6 +100,8 @@ def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
         ConfigurationError: the topics differ in their columns, or the option `columns` names one that they do not have.
     """
     layout = one_layout(topics)
+    if layout is not None and _DELETED in layout:
+        raise _refuse_keyed()
     names: Sequence[str]
     if options.columns is not None:
         names = options.columns
@@ -125,6 +130,14 @@ def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructTy
     return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow if field.name not in made])
 
 
+def _refuse_keyed() -> ConfigurationError:
+    """Return the refusal of topics with a key, which Spark neither reads nor writes yet."""
+    return ConfigurationError(
+        "a topic has a key (primary.key), and Spark neither reads nor writes such topics yet: read it by "
+        "sparktxn.read_arrow, and write it by Producer.produce_arrow or Store.commit"
+    )
+
+
 def known_layout(topics: Iterable[TopicState]) -> pa.Schema:
     """Return all columns that a read of `topics` may name, those of the record's transaction last."""
     return known_columns(one_layout(topics))
@@ -136,7 +149,10 @@ def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str,
     Raises:
         ConfigurationError: the topics do not have one of them, or have it with another type.
     """
-    return known_names(schema, known_columns(one_layout(topics)), "the topic")
+    layout = one_layout(topics)
+    if layout is not None and _DELETED in layout:
+        raise _refuse_keyed()
+    return known_names(schema, known_columns(layout), "the topic")
 
 
 def known_names(schema: StructType, arrow: pa.Schema, owner: str) -> tuple[str, ...]:
@@ -192,6 +208,8 @@ def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None
     Raises:
         ConfigurationError: a column is missing, unknown, or of another type than the topic has.
     """
+    if topic is not None and topic.settings.get("primary.key"):
+        raise _refuse_keyed()
     check_columns(_arrow_schema(schema), topic)
     _check_record_time(schema, reserved_name(TIMESTAMP, topic.schema if topic is not None else None))
     if topic is None and "topic" not in schema.fieldNames():

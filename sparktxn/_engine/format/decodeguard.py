@@ -352,10 +352,13 @@ TABLES: Final = "tables"
 PACKED_HEADS: Final = "packed_heads"
 """The feature of a checkpoint's head whose names are compressed: the head has it, and the store's state does not."""
 
-READER_FEATURES: Final[frozenset[str]] = frozenset({TABLES, PACKED_HEADS})
+KEYED_TOPICS: Final = "keyed_topics"
+"""The feature of a store that has topics with a key: a reader without it would show deletes as rows."""
+
+READER_FEATURES: Final[frozenset[str]] = frozenset({TABLES, PACKED_HEADS, KEYED_TOPICS})
 """The features that this version can read."""
 
-WRITER_FEATURES: Final[frozenset[str]] = frozenset({TABLES})
+WRITER_FEATURES: Final[frozenset[str]] = frozenset({TABLES, KEYED_TOPICS})
 """The features that this version can write."""
 
 _SHOWN_MAX: Final = 100

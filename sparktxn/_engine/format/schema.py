@@ -40,6 +40,9 @@ TYPED_OFFSET_COLUMN: Final = "_offset"
 TIMESTAMP_COLUMN: Final = "_timestamp"
 """The reserved column of a typed topic that keeps the record's timestamp."""
 
+DELETED_COLUMN: Final = "_deleted"
+"""The reserved column of a keyed topic: true in a row that deletes its key, null in an upsert."""
+
 _DEPTH_MAX: Final = 16
 _COLUMNS_MAX: Final = 10_000
 _DECIMAL_DIGITS_MAX: Final = 38

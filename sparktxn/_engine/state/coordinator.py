@@ -189,6 +189,8 @@ def add_partitions_to_txn(delta: Delta, command: AddPartitionsToTxn, context: Co
     if begun.ended:
         if begun.transaction.prepared is not None and set(command.partitions) <= set(known):
             return CommandResult(duplicate=True)
+        if begun.transaction.prepared is None and not command.partitions:
+            return CommandResult(duplicate=True)  # it began a transaction of keyed rows, whose list is repeated
         return Refusal(
             ErrorCode.INVALID_TXN_STATE,
             f"transaction {command.transaction} has ended, or is prepared: it takes no more partitions",

@@ -85,8 +85,22 @@ def _refusal_of_whole(
         return rejected
     is_forgotten = len(to_write) < len(results) and any(result is partitions.FORGOTTEN for result in results)
     if is_forgotten and not _is_repetition(list_, results):
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
+        if any(getattr(command, "transactional_id", None) is not None for command in list_):
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
+        return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "other segments were stored with these sequences")
+    if len(to_write) < len(results) and _goes_on_after_its_end(list_, results):
+        return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended before: its list appends nothing more")
     return None
+
+
+def _goes_on_after_its_end(list_: Sequence[Command], results: Sequence[CommandResult]) -> bool:
+    """Return True if a list ends a transaction that has ended, and appends what was not there: keyed rows of another.
+
+    They lie outside of the transaction, so its number does not show which list has named them.
+    """
+    pairs = list(zip(list_, results, strict=True))
+    has_ended = any(isinstance(command, commands.EndTxn) and result.duplicate for command, result in pairs)
+    return has_ended and any(isinstance(command, commands.Append) and not result.duplicate for command, result in pairs)
 
 
 def _is_repetition(list_: Sequence[Command], results: Sequence[CommandResult]) -> bool:

@@ -5,9 +5,10 @@ A command that changes which partitions exist divides them anew among the groups
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sparktxn._engine.format.commands import (
@@ -20,13 +21,13 @@ from sparktxn._engine.format.commands import (
 )
 from sparktxn._engine.format.names import check_topic_name
 from sparktxn._engine.format.schema import check_columns
+from sparktxn._engine.state import keyed
 from sparktxn._engine.state.delta import Context, Delta, Refusal
 from sparktxn._engine.state.groups.reconciliation import rebalance_subscribers
 from sparktxn._engine.state.internal import colliding_name, collision_key, refuse_change
 from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
 from sparktxn._engine.state.requests import remember, remembered
 from sparktxn._engine.state.settings import changed, check_values, unpublishable
-from sparktxn._foundation.values.fieldtypes import Columns
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._foundation.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 from sparktxn.errors import ConfigurationError, ErrorCode
@@ -35,29 +36,31 @@ HIGH_WATERMARK: Final = -1
 """The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
 
 
-def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: bool) -> Refusal | None:
+def _check_settings(
+    name: str, settings: Mapping[str, str | None], *, typed: bool, has_key: bool = False
+) -> Refusal | None:
     """Refuse a setting that would make the topic unreadable, or that means nothing for a topic with columns."""
-    if typed and "compact" in (settings.get("cleanup.policy") or ""):
+    if typed and not has_key and "compact" in (settings.get("cleanup.policy") or ""):
         return Refusal(
             ErrorCode.INVALID_CONFIG,
-            f"topic {name!r} has declared columns and cannot be compacted: compaction goes by the key of Kafka's "
-            "record; set cleanup.policy to delete",
+            f"topic {name!r} has declared columns and no key (primary.key), and cannot be compacted: set "
+            "cleanup.policy to delete",
         )
     return check_values(f"topic {name!r}", settings)
 
 
-def _check_columns(name: str, columns: Columns, existing: Columns = ()) -> Refusal | None:
+def _refused_columns(name: str, check: Callable[..., None], *columns: Any) -> Refusal | None:
     """Refuse a schema that no reader would take."""
     try:
-        check_columns(columns, existing)
+        check(*columns)
     except ConfigurationError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, f"the schema of topic {name!r}: {error.error.str()}")
     return None
 
 
-def _add_partitions(delta: Delta, topic_id: int, first: int, end: int) -> None:
+def _add_partitions(delta: Delta, topic_id: int, first: int, end: int, *, has_key: bool = False) -> None:
     for partition in range(first, end):
-        delta.put(PartitionState(topic_id, partition))
+        delta.put(PartitionState(topic_id, partition, keyed=True if has_key else UNSET))
         delta.put(PartitionSegments(topic_id, partition))
 
 
@@ -103,11 +106,17 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
             f"topic {command.name!r} would have {command.partition_count} partitions: "
             f"expected 1 to {PARTITION_COUNT_MAX}",
         )
-    if refusal := _check_settings(command.name, command.settings, typed=command.schema is not None):
+    has_key = bool(keyed.key_columns(command.settings))
+    if refusal := _check_settings(command.name, command.settings, typed=command.schema is not None, has_key=has_key):
         return refusal
     if refusal := unpublishable(command.name, command.settings, delta.store()):
         return refusal
-    if command.schema is not None and (refusal := _check_columns(command.name, command.schema)):
+    if refusal := keyed.refuse_created(command, delta.store()):
+        return refusal
+    schema = command.schema
+    if schema is not None and (
+        refusal := _refused_columns(command.name, keyed.check_stored_columns, schema, command.settings)
+    ):
         return refusal
     store = delta.store()
     topic_id = store.next_topic_id
@@ -116,7 +125,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
     delta.put(
         TopicState(command.name, topic_id, command.partition_count, command.settings, command.schema, context.entry)
     )
-    _add_partitions(delta, topic_id, 0, command.partition_count)
+    _add_partitions(delta, topic_id, 0, command.partition_count, has_key=has_key)
     rebalance_subscribers(delta, context, command.name)
     return remember(delta, context, command.request_id, CommandResult(topic_id=topic_id))
 
@@ -128,9 +137,12 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
     topic = _known_topic(delta, command.name, command.topic_id)
     if isinstance(topic, Refusal):
         return topic
-    if refusal := _check_settings(command.name, command.settings, typed=topic.schema is not None):
+    typed, has_key = topic.schema is not None, keyed.is_keyed(topic)
+    if refusal := _check_settings(command.name, command.settings, typed=typed, has_key=has_key):
         return refusal
     if refusal := unpublishable(topic.name, changed(topic.settings, command.settings), delta.store()):
+        return refusal
+    if refusal := keyed.refuse_altered(topic, changed(topic.settings, command.settings)):
         return refusal
     schema = topic.schema
     if command.new_columns:
@@ -140,7 +152,7 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
             if not nullable:
                 why = "must be nullable: older records do not have it"
                 return Refusal(ErrorCode.INVALID_CONFIG, f"column {name!r} of topic {command.name!r} {why}")
-        if refusal := _check_columns(command.name, command.new_columns, schema):
+        if refusal := _refused_columns(command.name, check_columns, command.new_columns, schema):
             return refusal
         schema = (*schema, *command.new_columns)
     delta.put(replace(topic, settings=changed(topic.settings, command.settings), schema=schema))
@@ -160,6 +172,12 @@ def create_partitions(delta: Delta, command: CreatePartitions, context: Context)
             f"topic {command.name!r} has {counted(topic.partition_count, 'partition')}: expected a count "
             "above that and up to "
             f"{PARTITION_COUNT_MAX}, not {command.partition_count}",
+        )
+    if keyed.is_keyed(topic):
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {command.name!r} has a key (primary.key), which chooses the partition: it keeps its "
+            f"{counted(topic.partition_count, 'partition')}; create another topic and copy the rows",
         )
     _add_partitions(delta, topic.topic_id, topic.partition_count, command.partition_count)
     delta.put(replace(topic, partition_count=command.partition_count))
@@ -195,6 +213,8 @@ def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> Co
     before = end if command.before_offset == HIGH_WATERMARK else command.before_offset
     if not 0 <= before <= end:
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} to delete before is not within 0 to {end}")
+    if refusal := keyed.refuse_deleted_records(partition):
+        return refusal
     if before > partition.log_start_offset:
         delta.put(replace(partition, log_start_offset=before))
         located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))

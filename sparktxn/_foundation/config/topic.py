@@ -50,6 +50,14 @@ def _formats(named: str, value: Any) -> str:
     return ",".join(sorted(words - {""}))
 
 
+def _names(named: str, value: Any) -> str:
+    """names of columns, with commas between them"""
+    names = [name.strip() for name in str(text(named, value)).split(",")]
+    if names != [""] and "" in names:
+        raise refusal(named, value, "names of columns, with one comma between two of them")
+    return ",".join(names)
+
+
 def _timestamp_type(named: str, value: Any) -> str:
     """CreateTime or LogAppendTime"""
     words = {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}
@@ -76,6 +84,8 @@ TOPIC_SETTINGS: Final = (
     Setting("table.formats", "", _formats, "The topic is also a table in these formats, delta and iceberg: publish_tables() publishes versions of it for other engines, and a process that folds does once records have waited for a minute."),
     Setting("table.history.ms", 604_800_000, integer(0, 2**53, MILLISECONDS), "A vacuum keeps what versions of the topic's table can read that are younger than this."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
+    Setting("primary.key", "", _names, "For a typed topic: the columns of its key, with commas between them. Given at its creation, and never changed."),
+    Setting("upsert.missing", "refuse", choice("refuse", "null"), "Whether a row that lacks a declared column is refused by a topic with primary.key, or has null there."),
 )  # fmt: skip
 
 IGNORED_TOPIC_SETTINGS: Final = frozenset(

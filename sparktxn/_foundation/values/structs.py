@@ -406,13 +406,17 @@ class TopicState(Struct, frozen=True, gc=False, tag="topic", forbid_unknown_fiel
 
 
 class PartitionState(Struct, frozen=True, gc=False, tag="partition", forbid_unknown_fields=True):
-    """What validation asks of a partition. It gives the last stable offset (`state/transactions/partitions.py`)."""
+    """What validation asks of a partition. It gives the last stable offset (`state/transactions/partitions.py`).
+
+    `keyed` is True if its topic has a key; a record of another one does not name it.
+    """
 
     topic_id: Positive
     partition: Natural
     log_start_offset: Natural = 0
     log_end_offset: Natural = 0
     open_transactions: tuple[OpenTransaction, ...] = ()
+    keyed: bool | UnsetType = UNSET
 
     @property
     def key(self) -> StateKey:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn._engine.format.schema import DELETED_COLUMN
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._foundation.process.clock import SystemClock
 from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
@@ -60,7 +61,8 @@ def records_of(batch: pa.RecordBatch, topic: str, partition: int) -> Iterator[Re
 
 
 def _typed(batch: pa.RecordBatch) -> Iterator[Record]:
-    names = [name for name in batch.schema.names if not name.startswith("_")]
+    # A delete must not look like a row.
+    names = [name for name in batch.schema.names if not name.startswith("_") or name == DELETED_COLUMN]
     times = batch.column("_timestamp").cast(pa.int64()).to_pylist()
     places = [batch.column(name).to_pylist() for name in ("_topic", "_partition", "_offset")]
     values = (json_values(batch.schema.field(name), batch.column(name)) for name in names)
@@ -269,7 +271,7 @@ class _Reader:
             low = max(start, end - width)
             bounds = {key: (low, end)}
             tasks = self._store.plan_view(
-                view, order=self._order, isolation=self._isolation, bounds=bounds, by_segment=True
+                view, order=self._order, isolation=self._isolation, bounds=bounds, by_segment=True, rows="all"
             )
             kept = [bounds for task in tasks for bounds in task.kept_offsets(self._read)]
             missing = count
@@ -304,8 +306,9 @@ class _Reader:
     def _tasks(self, view: ReadView, key: TopicPartitionKey, position: int) -> Sequence[ReadTask]:
         if self._order == "commit":
             bounds = {key: (position, None)}
-            return self._store.plan_commits(view, self._after_entry, to_entry=self._to_entry, bounds=bounds)
-        return self._store.plan_view(view, order="offset", isolation=self._isolation, bounds={key: (position, None)})
+            return self._store.plan_commits(view, self._after_entry, to_entry=self._to_entry, bounds=bounds, rows="all")
+        bounds = {key: (position, None)}
+        return self._store.plan_view(view, order="offset", isolation=self._isolation, bounds=bounds, rows="all")
 
 
 def read_topics(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
+from sparktxn._engine.state.keyed import key_columns
 from sparktxn._programs.gateway.typedrecords import records_of
 from sparktxn._programs.gateway.wire.recordbatches import UNCOMPRESSED, ZSTD, codec_of, control_batch, encode_batches
 from sparktxn._rows.scan.offsets import view_of_existing
@@ -151,7 +152,7 @@ class Reads:
             cursor = self._take_cursor(view, found, next_offset, isolation)
             rows = cursor.take(bytes_max - size_bytes, whole_row=whole_record and not parts)
             if rows is not None and found.topic.schema is not None:
-                rows = records_of(rows)
+                rows = records_of(rows, key_columns(found.topic.settings))
             if rows is None:
                 # Nothing but aborted records and control records is left of the range.
                 if not parts:
@@ -195,10 +196,10 @@ class Reads:
         key = (found.topic.name, found.partition)
         end = found.end_within(offset, end_of(found, isolation), _RANGE_OFFSETS_MAX, _RANGE_OFFSETS_MAX)
         columns = None if found.topic.schema is not None else _RECORD_COLUMNS
-        tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation, columns=columns)
+        tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation, columns=columns, rows="all")
         if tasks and tasks[0].segments and tasks[0].segments[-1].end_offset > end:
             end = min(end_of(found, isolation), tasks[0].segments[-1].end_offset)
-            tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation, columns=columns)
+            tasks = self._store.plan(view, {key: (offset, end)}, isolation=isolation, columns=columns, rows="all")
         options = self._store.options
         rows = (batch for task in tasks for batch in read_task(task, options))
         return _Cursor(rows, end)

@@ -11,7 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn._engine.format.schema import RECORD_SCHEMA, TIMESTAMP_COLUMN, TYPED_OFFSET_COLUMN, stored_schema
+from sparktxn._engine.format.schema import (
+    DELETED_COLUMN,
+    RECORD_SCHEMA,
+    TIMESTAMP_COLUMN,
+    TYPED_OFFSET_COLUMN,
+    stored_schema,
+)
 from sparktxn._foundation.values.arguments import TIMESTAMP_MS_MAX
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._rows.stage.recordsizes import row_bytes
@@ -125,20 +131,31 @@ def _no_rows(reader: JsonRows, left: Iterator[tuple[int, bytes]], first: WrongLi
     return found
 
 
-def records_of(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return typed rows with their offsets as Kafka's records.
+def records_of(rows: pa.RecordBatch, key: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return typed rows with their offsets as Kafka's records: of a keyed topic with keys, and null for a delete.
+
+    `key` has the columns of the topic's key, none if it has no key.
 
     Raises:
         ConfigurationError: a time is outside the years 1 to 9999, which JSON's ISO 8601 cannot hold.
     """
     names = [name for name in rows.schema.names if not name.startswith("_")]
     columns: list[list[Any]] = [json_values(rows.schema.field(name), rows.column(name)) for name in names]
-    values = [encoded(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+    values = pa.array(
+        [encoded(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)],
+        RECORD_SCHEMA.field("value").type,
+    )
+    keys = pa.nulls(rows.num_rows, RECORD_SCHEMA.field("key").type)
+    if key:
+        from sparktxn._engine.format.keytext import key_texts  # numpy takes a tenth of a second to import
+
+        keys = key_texts([rows.column(name) for name in key])
+        values = pc.if_else(rows.column(DELETED_COLUMN), None, values)
     return pa.record_batch(
         {
             "offset": rows.column(TYPED_OFFSET_COLUMN),
-            "key": pa.nulls(rows.num_rows, RECORD_SCHEMA.field("key").type),
-            "value": pa.array(values, RECORD_SCHEMA.field("value").type),
+            "key": keys,
+            "value": values,
             "timestamp": rows.column(TIMESTAMP_COLUMN),
         }
     )

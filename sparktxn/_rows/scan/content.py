@@ -6,15 +6,22 @@ ends at each partition's last stable offset, as Kafka's `read_committed` does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict, get_args
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, TypedDict, get_args
 
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.state.keyed import is_keyed
 from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.commitorder import Bounds, CommitRange, checked_bounds, plan_commits
 from sparktxn._rows.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
 from sparktxn.errors import ConfigurationError
+
+Rows = Literal["latest", "all"]
+"""Which rows of a keyed topic a read returns: its latest rows, or every upsert and delete."""
+
+ROWS: Final = get_args(Rows)
 
 
 class Asked(TypedDict):
@@ -57,6 +64,47 @@ def checked_order(order: object, isolation: object) -> Order:
             "commit order; leave the order out, or make it 'offset'"
         )
     return "commit"
+
+
+def checked_rows(topics: Iterable[TopicState], rows: object) -> bool:
+    """Return whether a table of `topics` has their latest rows, for what its caller passes as `rows` (None: not given).
+
+    Raises:
+        TypeError: it is not text.
+        ConfigurationError: it is unknown, or it is latest and a topic has no key, or topics with and without are read.
+    """
+    topics = list(topics)
+    keyed = [topic.name for topic in topics if is_keyed(topic)]
+    others = [topic.name for topic in topics if not is_keyed(topic)]
+    if rows is not None and arguments.choice("rows", rows, ROWS) == "all":
+        return False
+    if others and rows is not None:
+        raise ConfigurationError(f"rows is 'latest', and topic {others[0]!r} has no key (primary.key): leave rows out")
+    if keyed and others:
+        raise ConfigurationError(
+            f"topic {keyed[0]!r} has a key (primary.key), and topic {others[0]!r} has none: read them one by one, or "
+            "all rows of both with rows='all'"
+        )
+    return bool(keyed)
+
+
+def check_all_rows(topics: Iterable[TopicState], rows: object) -> None:
+    """Refuse a read of keyed topics that gives all their rows, unless its caller asks for these by `rows`.
+
+    Raises:
+        TypeError: it is not text.
+        ConfigurationError: it is unknown or latest, or a topic is keyed and it is not given.
+    """
+    if rows is not None and arguments.choice("rows", rows, ROWS) == "all":
+        return
+    for topic in topics:
+        if rows is not None or is_keyed(topic):
+            raise ConfigurationError(
+                f"topic {topic.name!r} has a key (primary.key), and this read gives all its rows, superseded ones and "
+                "deletes too: pass rows='all' if that is wanted; read_arrow() and its kin give the latest rows"
+                if is_keyed(topic)
+                else f"rows is {rows!r}, and this read gives all rows of topic {topic.name!r}: leave rows out"
+            )
 
 
 def plan_view(

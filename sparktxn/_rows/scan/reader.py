@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn._engine.format.schema import offset_column, with_offsets
+from sparktxn._engine.format.schema import DELETED_COLUMN, offset_column, with_offsets
 from sparktxn._engine.format.segment import (
     RECORD_SCHEMA,
     decode_row_groups,
@@ -28,7 +28,7 @@ from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn._engine.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.arrowvalues import integers, repeated, scalar_of
-from sparktxn._foundation.values.structs import NO_TRANSACTION, SegmentRef
+from sparktxn._foundation.values.structs import SegmentRef
 from sparktxn._rows.scan.aborted import AbortedRanges
 from sparktxn._rows.scan.columns import (
     ENTRY,
@@ -353,9 +353,7 @@ class _Assembly:
         values: dict[str, Callable[[SegmentRef], int | str | None]] = {
             PRODUCER_ID: lambda segment: None if segment.producer_id < 0 else segment.producer_id,
             PRODUCER_EPOCH: lambda segment: None if segment.producer_epoch < 0 else segment.producer_epoch,
-            TRANSACTIONAL_ID: lambda segment: (
-                None if segment.transaction == NO_TRANSACTION else task.transactional_ids.get(segment.producer_id)
-            ),
+            TRANSACTIONAL_ID: lambda segment: task.transactional_ids.get(segment.producer_id),
             ENTRY: lambda segment: segment.committed_entry or None,
         }
         known = known_columns(task.schema)
@@ -369,6 +367,8 @@ class _Assembly:
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `kept`, all inside one file, of which `stored` has the rows from `first_row` on."""
+        if stored is not None and DELETED_COLUMN in stored.column_names:
+            stored = _with_deletes(stored)
         if len(kept) > 1:
             yield from self._joined(kept, stored, batch_rows, first_row)
             return
@@ -423,6 +423,12 @@ class _Assembly:
             elif stored is not None:
                 arrays.append(stored.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _with_deletes(rows: pa.Table) -> pa.Table:
+    """Return rows of a keyed topic with false in the place of null: of an upsert nothing is stored."""
+    place = rows.column_names.index(DELETED_COLUMN)
+    return rows.set_column(place, rows.schema.field(place), pc.fill_null(rows.column(place), False))
 
 
 def _joined_offsets(kept: Sequence[_Kept], ends: pa.Array) -> pa.Array:

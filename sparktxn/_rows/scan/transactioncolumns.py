@@ -10,7 +10,7 @@ from sparktxn._engine.log.views.knownstate import Known
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._engine.state.transactions.partitions import CommittedRanges
 from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._foundation.values.structs import NO_TRANSACTION, TransactionState
+from sparktxn._foundation.values.structs import TransactionState
 from sparktxn._rows.scan.columns import TRANSACTIONAL_ID, metadata_names, reserved_name
 from sparktxn._rows.scan.plan import ReadTask
 
@@ -54,7 +54,8 @@ def with_metadata(view: ReadView, tasks: Sequence[ReadTask], log: Known) -> list
         task = replace(task, segments=tuple(ranges[key].noted(task.segments)))
         if reserved_name(TRANSACTIONAL_ID, task.schema) in asked:
             known = transactional_ids_of(log.transactions()) if known is None else known
-            producers = {segment.producer_id for segment in task.segments if segment.transaction != NO_TRANSACTION}
+            # Rows of keyed topics are appended outside of the transaction, by its producer.
+            producers = {segment.producer_id for segment in task.segments}
             ids = {producer_id: known[producer_id] for producer_id in producers if producer_id in known}
             task = replace(task, transactional_ids=ids)
         completed.append(task)

@@ -20,6 +20,7 @@ from sparktxn._engine.format import names
 from sparktxn._engine.format.commands import (
     Append,
     Command,
+    EndTxn,
     ExpectEndOffset,
     ExpireProducers,
     ExpireTransactionalId,
@@ -37,6 +38,7 @@ from sparktxn._foundation.process.events import log_event
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import (
+    NO_TRANSACTION,
     ProducerIdAndEpoch,
     SinkBatch,
     TopicState,
@@ -51,7 +53,7 @@ from sparktxn._rows.stage.stagedsegment import (
     StageTopic,
     may_be_carried,
 )
-from sparktxn._rows.stage.transactionwriter import NO_IDENTITY, TransactionIdentity, TransactionWriter
+from sparktxn._rows.stage.transactionwriter import NO_IDENTITY, TransactionIdentity, TransactionWriter, begun_by
 from sparktxn.errors import (
     BatchRefused,
     CommandRefused,
@@ -95,10 +97,12 @@ def committed_rows(log: Log, transactional_id: str, batch: SinkBatch) -> dict[st
     except (ViewExpired, DamagedObject):
         return None
     own = {
-        (command.producer_id, command.transaction)
+        (command.producer_id, number)
         for command in commands
         if isinstance(command, SinkBatchCommit)
         and (command.transactional_id, command.batch_id) == (transactional_id, batch.batch_id)
+        # Rows of keyed topics are appended outside of the transaction.
+        for number in (command.transaction, NO_TRANSACTION)
     }
     appended = (command for command in commands if isinstance(command, Append))
     return rows_by_topic((each for each in appended if (each.producer_id, each.transaction) in own), log)
@@ -295,7 +299,11 @@ class PendingCommit:
         """
         expectations = [ExpectEndOffset(*identity.names(), *expected) for expected in contents.expected]
         named = gathered(self._log, staged)
-        self.transactions.send(named, before=[*expectations, *before], after=after, transaction=identity)
+        others = [*expectations, *before]
+        if named and named[0].is_keyed:
+            ends = [command for command in after if not isinstance(command, EndTxn | ExpireTransactionalId)]
+            others = [*begun_by(identity, (each.is_keyed for each in named), [*others, *ends]), *others]
+        self.transactions.send(named, before=others, after=after, transaction=identity)
         self._sent = contents
         try:
             self.transactions.resolve()
@@ -622,9 +630,12 @@ class _SharedCommits:
         self._own = (producer_id, sorted(rows))
         forgotten: list[Command] = [ExpireTransactionalId(*identity.names())]
         # The last control record is that of this entry: if others come first, `_forget_own_producers` comes afterwards.
+        # A keyed partition has none.
         entry = self._log.entry + 1
+        keyed = {(segment.topic_id, segment.partition) for segment in staged if segment.is_keyed}
         for where, count in rows.items():
-            forgotten.append(ExpireProducers(*where, ((producer_id, epoch, next_sequence(0, count - 1), entry),)))
+            control = -1 if where in keyed else entry
+            forgotten.append(ExpireProducers(*where, ((producer_id, epoch, next_sequence(0, count - 1), control),)))
         try:
             self._send(contents, staged, identity, forgotten)
         except CommandRefused as refused:

@@ -308,6 +308,12 @@ class Buffers:
         with self._lock:
             return bool(self._segments) or self._buffered() > 0
 
+    def topics(self) -> list[StageTopic]:
+        """Return the topics of the records that wait."""
+        with self._lock:
+            waiting = [buffer.topic.stage for buffer in self._active if buffer.record_count()]
+            return [*waiting, *(segment.topic for segment in self._segments)]
+
     def not_stored(self) -> int:
         """Count the records that no entry is known to hold, uploaded ones among them."""
         with self._lock:

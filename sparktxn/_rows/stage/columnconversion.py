@@ -18,6 +18,7 @@ from sparktxn._foundation.values.arguments import TIMESTAMP_MS_MAX
 from sparktxn._foundation.values.arrowvalues import empty_table, scalar_of
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.stage.keyedrows import keyed_rows
 from sparktxn._rows.stage.recordsizes import pairs_of
 from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
@@ -226,7 +227,8 @@ def slices(table: pa.Table) -> Iterator[pa.Table]:
 def conformed(topic: StageTopic, table: pa.Table, now_ms: int) -> pa.Table:
     """Return rows as `topic` stores them; each column is one array. Rows without a timestamp get `now_ms`.
 
-    A typed topic's nullable column that is missing is null, so that a writer goes on when its topic gains a column.
+    A typed topic's nullable column that is missing is null, so that a writer goes on when its topic gains a column. A
+    keyed topic's upsert that lacks one is refused.
 
     Raises:
         ConfigurationError: a column is missing, unknown or of another type, or holds what may not be stored.
@@ -314,7 +316,8 @@ def _typed_rows(table: pa.Table, topic: StageTopic, now_ms: int) -> pa.Table:
                 f"column {field.name!r} of topic {topic.name!r} is missing and may not be null: "
                 f"found {', '.join(present) or 'no columns'}"
             )
-    return pa.Table.from_arrays(arrays, schema=schema)
+    rows = pa.Table.from_arrays(arrays, schema=schema)
+    return keyed_rows(topic, rows, present) if topic.primary_key else rows
 
 
 def topic_names(table: pa.Table) -> pa.Array:

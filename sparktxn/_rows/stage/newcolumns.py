@@ -1,4 +1,4 @@
-"""Columns that a typed topic gains: nullable ones, at its end. Records that were written before read as null there."""
+"""Topics that are made, and columns that they gain: nullable ones, at the end, null in records from before."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from msgspec.structs import replace
 
-from sparktxn._engine.format.commands import AlterTopic
+from sparktxn._engine.format.commands import AlterTopic, CreateTopic, RequireFeatures
+from sparktxn._engine.format.decodeguard import KEYED_TOPICS
 from sparktxn._engine.format.schema import check_columns, check_schema
+from sparktxn._engine.state.keyed import feature_missing
 from sparktxn._foundation.values.fieldtypes import Columns
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
@@ -18,6 +20,17 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS: Final = 3
+
+
+def create_topic(log: Log, command: CreateTopic) -> None:
+    """Create a topic, whose settings and columns are as the log keeps them (`keyed.as_keyed`).
+
+    Raises:
+        CommandRefused: the state refuses it.
+    """
+    if feature_missing(log.store_state(), command):
+        log.submit([RequireFeatures((KEYED_TOPICS,))])
+    log.submit([command])
 
 
 def columns_to_add(topic: TopicState, columns: Columns) -> Columns:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sparktxn._engine.format.schema import TIMESTAMP_COLUMN, stored_schema
 from sparktxn._rows.stage.columnconversion import PARTITION, plain_array, plain_type
+from sparktxn._rows.stage.keyedrows import key_partitions
 from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
 
@@ -52,6 +53,11 @@ def with_partition_key(topic: StageTopic, name: str) -> StageTopic:
             f"topic {topic.name!r} has Kafka's record, whose column 'key' chooses the partition: leave out the "
             f"partition key {name!r}"
         )
+    if topic.primary_key:
+        raise ConfigurationError(
+            f"topic {topic.name!r} has a key (primary.key), which alone chooses the partition: leave out the partition "
+            f"key {name!r}"
+        )
     setting = topic.partition_key
     if setting and setting != name:
         raise ConfigurationError(
@@ -63,14 +69,22 @@ def with_partition_key(topic: StageTopic, name: str) -> StageTopic:
     return keyed
 
 
-def given_partitions(topic: StageTopic, table: pa.Table, partition: int | None = None) -> pa.Array | None:
+def given_partitions(
+    topic: StageTopic, table: pa.Table, records: pa.Table, partition: int | None = None
+) -> pa.Array | None:
     """Return the column ``partition`` of rows of Kafka's record as int32, where null leaves the choice to the key.
 
-    If `partition` is given, it is that of all rows, and the column is not looked at.
+    If `partition` is given, it is that of all rows, and the column is not looked at. Of a keyed topic the key alone
+    chooses the partition; `records` are the rows as the topic stores them.
 
     Raises:
         ConfigurationError: it holds no whole numbers, or one that is not a partition (_UNKNOWN_PARTITION).
+        CommandRefused: INVALID_RECORD, see `key_partitions`.
     """
+    if topic.primary_key:
+        if partition is not None and partition >= topic.partition_count:
+            raise _no_partition("partition is", partition, topic)
+        return key_partitions(topic, records, partition)
     if partition is not None:
         if partition >= topic.partition_count:
             raise _no_partition("partition is", partition, topic)

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn._engine.state.keyed import key_columns, required_columns
 from sparktxn._foundation.config.topic import is_compacted, topic_values
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
@@ -32,7 +33,9 @@ class StageTopic(Struct, frozen=True, kw_only=True):
     """A topic as staging knows it, its settings parsed: picklable, so that processes without the log can stage.
 
     With `has_times_of_entries` a record's timestamp is its entry's, and none is stored (``LogAppendTime``).
-    `partition_key` is the column that chooses the partition of a typed topic's rows, "" if none does.
+    `partition_key` is the column that chooses the partition of a typed topic's rows, "" if none does. `primary_key` has
+    the columns of a keyed topic's key, `required_columns` those outside of it that an upsert must have; with
+    `missing_is_null` an upsert may lack columns.
     """
 
     name: str
@@ -48,6 +51,9 @@ class StageTopic(Struct, frozen=True, kw_only=True):
     partition_key: str
     has_times_of_entries: bool
     is_compacted: bool
+    primary_key: tuple[str, ...] = ()
+    required_columns: tuple[str, ...] = ()
+    missing_is_null: bool = False
 
     @classmethod
     def of(cls, topic: TopicState) -> StageTopic:
@@ -63,6 +69,7 @@ class StageTopic(Struct, frozen=True, kw_only=True):
             "partition.key",
             "message.timestamp.type",
         )
+        key_of_rows = topic.settings.get("primary.key")
         return cls(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -77,6 +84,9 @@ class StageTopic(Struct, frozen=True, kw_only=True):
             partition_key=key,
             has_times_of_entries=times == "LogAppendTime",
             is_compacted=is_compacted(topic.settings),
+            primary_key=key_columns(topic.settings) if key_of_rows else (),
+            required_columns=required_columns(topic.settings) if key_of_rows else (),
+            missing_is_null=topic.settings.get("upsert.missing") == "null",
         )
 
 
@@ -117,7 +127,7 @@ class StagedSegment(Struct, frozen=True):
     order, their division into segments and their encoding: a replayed batch has the same sum. `data` is the segment
     itself where the entry that names it is to carry it: then nothing of it is in the store yet. `digest` is that of all
     rows that one stager got: the first of its segments has it. With `keeps_times` the records have the times that it
-    says, also where the topic's records have those of entries.
+    says, also where the topic's records have those of entries. `is_keyed`: its topic has a key.
     """
 
     topic: str
@@ -133,6 +143,7 @@ class StagedSegment(Struct, frozen=True):
     data: bytes = b""
     digest: RowsDigest | None = None
     keeps_times: bool = False
+    is_keyed: bool = False
 
     def __repr__(self) -> str:
         """Show which segment it is, and nothing of its records."""
@@ -150,6 +161,7 @@ class StagedSegment(Struct, frozen=True):
             **texts,
             **arguments.integers(self, _RANGES),
             data=arguments.instance("data", self.data, bytes, "bytes"),
+            is_keyed=self.is_keyed is True,
             digest=None if self.digest is None else arguments.instance("digest", self.digest, RowsDigest).checked(),
         )
 

@@ -22,6 +22,7 @@ from sparktxn._foundation.process.handles import NoCopies
 from sparktxn._foundation.values import arguments
 from sparktxn._rows.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn._rows.stage.columnconversion import conformed, slices, tables_of, topic_names
+from sparktxn._rows.stage.keyedrows import as_deletes
 from sparktxn._rows.stage.partitioner import Pick, partitioner, partitions_of_keys
 from sparktxn._rows.stage.pendingsegment import PendingSegment, Uploads, stage_inline
 from sparktxn._rows.stage.recordsizes import row_above
@@ -116,17 +117,19 @@ class SegmentStager(NoCopies):
     def __repr__(self) -> str:
         return f"SegmentStager(topics={sorted(self._stage_topics)})"
 
-    def write(self, batch: object, *, partition: int | None = None) -> None:
+    def write(self, batch: object, *, partition: int | None = None, delete: bool = False) -> None:
         """Stage the rows of `batch`, in Kafka's record layout or with a typed topic's columns.
 
         `batch` is a record batch, a table, or any object with ``__arrow_c_stream__``, whose rows are taken batch by
-        batch. All go to `partition`, if it is given.
+        batch. All go to `partition`, if it is given. With `delete` each row of a keyed topic deletes its key; without,
+        those with true in a column ``_deleted`` do, and all others are upserts.
 
         Raises:
             TypeError: `batch` is something else.
             ConfigurationError: a column, a topic or a partition is missing or wrong. Nothing names what had been
                 staged: give the stager up.
-            CommandRefused: MESSAGE_TOO_LARGE, a record is above the topic's ``max.message.bytes``.
+            CommandRefused: MESSAGE_TOO_LARGE, a record is above the topic's ``max.message.bytes``; INVALID_RECORD, a
+                key is too long, or belongs to another partition than the given one.
             StoreUnavailable: an upload failed.
         """
         if self._finished:
@@ -134,10 +137,13 @@ class SegmentStager(NoCopies):
         if self._failed is not None:
             raise self._failed
         partition = arguments.integer_or_none("partition", partition, 0)
+        delete = arguments.boolean("delete", delete)
         staged = False
         try:
             for table in tables_of("batch", batch):
                 for rows in slices(table):
+                    if delete:
+                        rows = self._deletes(rows)
                     for topic, part in self._by_topic(rows):
                         self._stage(topic, part, partition)
                         staged = True
@@ -225,10 +231,15 @@ class SegmentStager(NoCopies):
                 )
             yield topic, rows if len(found) == 1 else rows.filter(pc.equal(names, stage.name))
 
+    def _deletes(self, rows: pa.Table) -> pa.Table:
+        if self._default_topic is None:
+            raise ConfigurationError("delete is True, and no topic is named for all rows: expected a default topic")
+        return as_deletes(self._default_topic.buffer.stage, rows)
+
     def _stage(self, topic: _Topic, rows: pa.Table, partition: int | None) -> None:
         buffer = topic.buffer
         records = conformed(buffer.stage, rows, self._clock.wall_ms())
-        given = given_partitions(buffer.stage, rows, partition)
+        given = given_partitions(buffer.stage, rows, records, partition)
         if not records.num_rows:
             return
         if (largest := row_above(records, buffer.size_max)) is not None:
@@ -237,7 +248,8 @@ class SegmentStager(NoCopies):
             # numpy takes a tenth of a second to import: only processes that stage micro-batches pay for it.
             from sparktxn._rows.stage.rowdigest import digest_of_records
 
-            self._digest = digest_of_records(buffer.stage, rows, records, given).plus(self._digest)
+            chosen = None if buffer.stage.primary_key else given
+            self._digest = digest_of_records(buffer.stage, rows, records, chosen).plus(self._digest)
         partitions = row_partitions(records, given, buffer.key_column, partial(self._hashed, topic))
         for partition, part in split(records, partitions):
             self._uploading += self._buffers.add_table(buffer.partitions[partition], part)

@@ -6,14 +6,22 @@ never becomes a second append.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn._engine.format.commands import Append, Command, CommandResult, EndTxn, ExpireProducers, InitProducerId
+from sparktxn._engine.format.commands import (
+    AddPartitionsToTxn,
+    Append,
+    Command,
+    CommandResult,
+    EndTxn,
+    ExpireProducers,
+    InitProducerId,
+)
 from sparktxn._engine.state.settings import Condition, has_times_of_entries, times_changed
 from sparktxn._engine.state.transactions.producerfencing import next_sequence
 from sparktxn._foundation.values.fieldtypes import TopicIdPartition
@@ -99,6 +107,21 @@ class TransactionIdentity(Struct, frozen=True):
     def next_epoch(self, request_id: str, timeout_ms: int) -> InitProducerId:
         """Return the command that gives the same producer its next epoch."""
         return InitProducerId(request_id, self.transactional_id, timeout_ms, self.producer_id, self.producer_epoch)
+
+
+def begun_by(
+    identity: TransactionIdentity, keyed: Iterable[bool], others: Iterable[Command]
+) -> list[AddPartitionsToTxn]:
+    """Return the command that begins a transaction which no other one of its list begins; none if one does.
+
+    Args:
+        identity: what commands of the transaction name.
+        keyed: of each segment of the list, whether its topic has a key: its rows are appended outside of it.
+        others: the other commands before the one that ends it.
+    """
+    if all(keyed) and not any(getattr(command, "transactional_id", None) is not None for command in others):
+        return [AddPartitionsToTxn(*identity.names(), partitions=())]
+    return []
 
 
 class _UnderWay(Struct):
@@ -273,6 +296,9 @@ class TransactionWriter:
         by_entry: bool,
         transaction: TransactionIdentity | None,
     ) -> Append:
+        if staged.is_keyed:
+            # Outside of the transaction, in the list that ends it (rule K).
+            transaction = None
         times_ms = (staged.timestamp_min_ms, staged.timestamp_max_ms)
         if by_entry and not staged.keeps_times:
             times_ms = TIME_OF_ENTRY

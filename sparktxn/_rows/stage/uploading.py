@@ -170,6 +170,7 @@ def _staged(
         timestamp_max_ms=timestamps_ms[1],
         payload_bytes=payload,
         data=data if is_inline else b"",
+        is_keyed=bool(topic.primary_key),
     )
 
 

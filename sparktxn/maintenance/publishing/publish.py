@@ -372,7 +372,9 @@ class PublishJob:
         tables = {id_: table for id_, table in tables.items() if id_ not in finished}
         known = _Known(topics, tables, places, features, copied, finished, {})
         for id_, topic in topics.items():
-            if (reason := _refusal(table_formats(topic.settings), topic.schema)) is not None:
+            if topic.settings.get("primary.key"):
+                known.refuse(id_, topic.name, _KEYED)
+            elif (reason := _refusal(table_formats(topic.settings), topic.schema)) is not None:
                 known.refuse(id_, topic.name, reason)
         for id_, table in tables.items():
             is_last = id_ not in existing and not table.is_deleted
@@ -557,6 +559,11 @@ def _newest(state: KnownState, topic_id: int, known: _Newest | None = None) -> _
     if not isinstance(table, TableState):
         return None
     return known if known is not None and known[0].version == table.version else (table, state.published(topic_id))
+
+
+_KEYED: Final = (
+    "it has a key (primary.key), and tables of other engines would show its superseded rows: unset table.formats"
+)
 
 
 def _refusal(formats: Container[str], columns: Columns | None) -> str | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._engine.objectstore.contract import ObjectStore
+from sparktxn._engine.state.keyed import is_keyed
 from sparktxn._foundation.config.maintenance import CompactSettings
 from sparktxn._foundation.config.topic import is_compacted, topic_setting
 from sparktxn._foundation.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
@@ -50,7 +51,8 @@ def plan_compaction(
         ViewExpired: it is missing because the vacuum has passed the view.
     """
     for partition in view.partitions.values():
-        if is_compacted(partition.topic.settings):
+        # Keyed topics are not compacted yet.
+        if is_compacted(partition.topic.settings) and not is_keyed(partition.topic):
             task = _planned(objects, partition, settings, now_ms)
             if task is not None:
                 yield task

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sparktxn._engine.format import names
-from sparktxn._engine.format.commands import Append, Command
+from sparktxn._engine.format.commands import Append, Command, EndTxn
 from sparktxn._engine.format.entry import LogEntry, decode_entry
 from sparktxn._engine.log.follow.follower import Follower
 from sparktxn._engine.log.follow.tail import Tail
@@ -305,12 +305,12 @@ def _is_remembered(read: ReadState, commands: Sequence[Command], outcome: Applie
     """Return True if the state would know of the list, had it taken effect.
 
     A refusal alone does not say so: a transaction that has committed and was fenced afterwards is refused too. Request
-    ids are remembered whatever happened since, transactions by their number. But of an append outside of them nothing
-    is left once its producer has expired.
+    ids are remembered whatever happened since, transactions by their number, also by the list that ends one. But of an
+    append outside of them nothing is left once its producer has expired.
     """
     if isinstance(outcome, Refusal):
         return all(hasattr(command, "request_id") for command in commands)
-    return all(
+    return any(isinstance(command, EndTxn) for command in commands) or all(
         read(("producer", command.topic_id, command.partition, command.producer_id)) is not None
         for command in commands
         if isinstance(command, Append) and command.transaction == NO_TRANSACTION

@@ -73,6 +73,12 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         )
     known: ProducerState | None = delta.get(("producer", command.topic_id, command.partition, command.producer_id))
     if command.transaction != NO_TRANSACTION:
+        if partition.keyed is True:
+            return Refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                f"partition {command.partition} of topic id {command.topic_id} is keyed (primary.key): its rows are "
+                "appended outside of the transaction, in the list that ends it",
+            )
         begun = join_transaction(delta, command, context)
         if isinstance(begun, Refusal):
             return begun
@@ -86,6 +92,9 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         )
     repeated = producerfencing.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, Refusal):
+        if partition.keyed is True and producerfencing.is_past(known, command.producer_epoch, command.base_sequence):
+            # Of more appends than are remembered: the list of a transaction may have so many. `apply_list` decides.
+            return FORGOTTEN
         return repeated
     if repeated is not None and (refusal := _not_repeated(repeated, command)):
         return refusal
@@ -241,6 +250,7 @@ def _store(
             partition.log_start_offset,
             base_offset + command.record_count,
             open_transactions,
+            partition.keyed,
         )
     )
     segment = SegmentRef(

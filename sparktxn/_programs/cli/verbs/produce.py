@@ -86,6 +86,11 @@ def produce(
     state = _existing(session, topic)
     common: dict[str, Any] = {"partition": partition, "headers": _headers(header)}
     own_key = None if key is None else key.encode("utf-8", "surrogateescape")
+    if state.primary_key:
+        raise WrongUsage(
+            f"topic {topic!r} has a key (primary.key), and this command writes no rows for it yet: use "
+            "Producer.produce_arrow or Store.commit"
+        )
     wrong_for_typed = own_key is not None or between is not None or common["headers"]
     if state.schema is not None and wrong_for_typed:
         raise WrongUsage(f"topic {topic!r} is typed: its records have columns, and neither keys nor headers")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sparktxn._engine.log.views.readview import ReadView
+from sparktxn._engine.state.keyed import declared_columns
 from sparktxn._foundation.config.topic import TOPIC_SETTINGS
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._kafka.admin import NewTopic
@@ -56,6 +57,7 @@ def list_topics(
         "txnlog topics create payments --partitions 6",
         "txnlog topics create audit --set segment.format=arrow --if-not-exists",
         "txnlog topics create rides --column 'id int64 not null' --column 'fare double'",
+        "txnlog topics create customers --column 'id int64 not null' --column 'city string' --set primary.key=id",
     ],
 )
 def create(
@@ -178,4 +180,4 @@ def _summary(topic: TopicState, view: ReadView) -> dict[str, Any]:
 
 
 def _columns(topic: TopicState) -> list[Row]:
-    return [{"column": name, "type": type_, "nullable": nullable} for name, type_, nullable in topic.schema or ()]
+    return [{"column": name, "type": type_, "nullable": nullable} for name, type_, nullable in declared_columns(topic)]

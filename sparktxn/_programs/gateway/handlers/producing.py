@@ -189,6 +189,12 @@ def _decoded(
     if asked.topic_id not in (None, topic.topic_id):  # deleted, and made again
         raise unknown_id(asked.uuid)
     stage = StageTopic.of(topic)
+    if stage.primary_key:
+        raise CommandRefused(
+            ErrorCode.INVALID_RECORD,
+            f"topic {name!r} has a key (primary.key), and a gateway takes no rows for it yet: write them with "
+            "Producer.produce_arrow or Store.commit",
+        )
     now_ms = broker.log.clock.wall_ms()
     names_transactional = broker.settings.stores_transactions
     batch = decode_batch(records, now_ms, payload_max, names_transactional=names_transactional)
