@@ -1,9 +1,11 @@
-"""How costs grow: with commits, and with topics; processor time, memory, and the log's bytes of a commit.
+"""How costs grow: with commits, topics, rows and writers; processor time, memory, and the log's bytes of a commit.
 
 Each cost is measured in a process of its own, with its peak of memory. The environment variable
 `BENCH_GROWTH_COMMITS` names other numbers of commits than 10,000 and 100,000, such as
 `10000,100000,600000`, and `BENCH_GROWTH_TOPICS` other numbers of topics than 100, 1,000 and 10,000. A store of 600,000
-commits takes some ten minutes to write. The curves go to `bench/results/growth.png`.
+commits takes some ten minutes to write. `BENCH_GROWTH_ROWS`, such as `10000000,100000000`, adds Spark's write and
+reads of so many narrow rows next to those of plain Parquet files, and `BENCH_GROWTH_WRITERS`, such as `1,4,8,16`,
+so many writers without and with followers. The curves go to `bench/results/growth.png`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from typing import NamedTuple
 
 from bench.figures import Figure, median
 from bench.records import temporary_folder
+from bench.spark import run_driver
+from bench.writers import FOLLOWERS, run
 from sparktxn._engine.format import names
 from sparktxn._engine.format.commands import CreateTopic
 from sparktxn.producer import Producer
@@ -28,6 +32,8 @@ __all__ = ["draw", "measure"]
 
 _COMMITS = os.environ.get("BENCH_GROWTH_COMMITS", "10000,100000")
 _TOPICS = os.environ.get("BENCH_GROWTH_TOPICS", "100,1000,10000")
+_ROWS = os.environ.get("BENCH_GROWTH_ROWS", "")
+_WRITERS = os.environ.get("BENCH_GROWTH_WRITERS", "")
 _OPTIONS = {"store.fsync": "false"}
 _CHART = Path(__file__).parent / "results" / "growth.png"
 _OPENS = 7
@@ -148,6 +154,22 @@ def _commit_to_checkpoint(producer: Producer, folder: str, spread: int, at_least
     return commits
 
 
+def _by_rows(rows: int) -> Iterator[tuple[str, Figure]]:
+    """Yield the least of two times that Spark takes to write so many narrow rows, and to read them before a rewrite."""
+    with temporary_folder() as folder:
+        found, _ = run_driver(folder, "narrow", rows=rows, rounds=2)
+    for case, seconds in found.items():
+        operation = case.removeprefix("narrow, ")
+        yield operation, Figure(f"Spark, {rows:,} rows: {operation}", min(seconds["wall"]), "s", note=_load())
+
+
+def _by_writers(writers: int) -> Iterator[tuple[str, Figure]]:
+    """Yield the commits a second of so many writers, without followers and with them."""
+    for operation, followers in (("writers", 0), (f"next to {FOLLOWERS} followers", FOLLOWERS)):
+        rate = run(writers, followers).rate
+        yield operation, Figure(f"{writers} writers, {followers} followers", rate, "/s", note=_load())
+
+
 def _load() -> str:
     return f"load {os.getloadavg()[0]:.1f}"
 
@@ -163,8 +185,13 @@ def _log_bytes(folder: str) -> int:
 def measure() -> Iterator[Figure]:
     """Yields the figures, and draws the curves, again after each number."""
     curves: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for grows_with, numbers, costs in (("topics", _TOPICS, _by_topics), ("commits", _COMMITS, _by_commits)):
-        for number in map(int, numbers.split(",")):
+    for grows_with, numbers, costs in (
+        ("topics", _TOPICS, _by_topics),
+        ("commits", _COMMITS, _by_commits),
+        ("rows", _ROWS, _by_rows),
+        ("writers", _WRITERS, _by_writers),
+    ):
+        for number in map(int, numbers.split(",") if numbers else ()):
             for operation, figure in costs(number):
                 curves[grows_with, operation][number] = figure.value
                 yield figure
@@ -179,9 +206,12 @@ def draw(path: Path, curves: Mapping[tuple[str, str], Mapping[int, float]]) -> N
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (work, opening, log) = plt.subplots(1, 3, figsize=(14, 4.5), constrained_layout=True)
+    more = [each for each in ("rows", "writers") if any(grows_with == each for grows_with, _ in curves)]
+    figure, every = plt.subplots(1, 3 + len(more), figsize=(14 + 5 * len(more), 4.5), constrained_layout=True)
+    work, opening, log = every[:3]
+    others = dict(zip(more, every[3:], strict=True))
     for (grows_with, operation), values in curves.items():
-        axes = opening if operation == "open" else log if grows_with == "topics" else work
+        axes = others.get(grows_with) or (opening if operation == "open" else log if grows_with == "topics" else work)
         if operation:
             label = f"by {grows_with}" if operation == "open" else operation
             axes.plot([*values], [*values.values()], marker="o", label=label)
@@ -190,7 +220,9 @@ def draw(path: Path, curves: Mapping[tuple[str, str], Mapping[int, float]]) -> N
     log.set(title="Log that a commit of one record writes", xlabel="topics", ylabel="bytes")
     # There a line of one slope says that costs are linear.
     work.set_yscale("log")
-    for axes in (work, opening, log):
+    for name, axes in others.items():
+        axes.set(title=f"By {name}", xlabel=name, ylabel="seconds" if name == "rows" else "commits a second")
+    for axes in every:
         axes.set_xscale("log")
         axes.set_xticks(sorted({number for line in axes.lines for number in line.get_xdata()}), minor=False)
         axes.minorticks_off()
@@ -199,8 +231,8 @@ def draw(path: Path, curves: Mapping[tuple[str, str], Mapping[int, float]]) -> N
         axes.grid(alpha=0.3)
         if axes.lines:
             axes.legend()
-    opening.set_ylim(bottom=0)
-    log.set_ylim(bottom=0)
+    for axes in (opening, log, *others.values()):
+        axes.set_ylim(bottom=0)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)

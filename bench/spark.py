@@ -115,13 +115,15 @@ def _segment(topic_id: int, number: int) -> StagedSegment:
     )
 
 
-def run_driver(folder: str, use: str, batches: int = BATCHES) -> tuple[Any, float]:
+def run_driver(
+    folder: str, use: str, batches: int = BATCHES, rows: int = _ROWS, rounds: int = _ROUNDS
+) -> tuple[Any, float]:
     """Return what a driver of its own prints, and the largest peak of a Python process in megabytes."""
     megabytes = 0.0
     # Spark prints more than a pipe holds, and so do the times of thousands of micro-batches.
     with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as errors:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(batches)],
+            [sys.executable, "-m", "bench.spark_driver", folder, use, str(rows), str(rounds), str(batches)],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             stdout=printed,
             stderr=errors,

@@ -13,7 +13,7 @@ from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store, values
 from sparktxn import Consumer, Producer, TopicPartition
 
-__all__ = ["measure"]
+__all__ = ["FOLLOWERS", "measure", "run"]
 
 _SECONDS = 6.0
 _WARM_COMMITS = 80
@@ -21,7 +21,7 @@ _WARM_COMMITS = 80
 _IDLE_S = 1.0
 """A follower looks each 0.5 s after so long without a record: what it finds then is not how it follows."""
 _PARTITIONS = 8
-_FOLLOWERS = 8
+FOLLOWERS = 8
 _ROUNDS = 3
 _RATIOS = {4: None, 8: 0.95, 16: 0.8}
 """Commits a second of so many writers, of those of one: the least that is wanted."""
@@ -125,7 +125,8 @@ def _reported(
         raise
 
 
-def _run(writers: int, followers: int = 0) -> _Run:
+def run(writers: int, followers: int = 0) -> _Run:
+    """Let so many writers commit for some seconds, with so many followers alongside."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(writers + followers), context.Queue()
     with temporary_folder() as folder:
@@ -151,7 +152,7 @@ def _run(writers: int, followers: int = 0) -> _Run:
 
 def measure() -> list[Figure]:
     """The figures of contention: commits of one record."""
-    rounds = [{count: _run(count) for count in (1, *_RATIOS)} for _ in range(_ROUNDS)]
+    rounds = [{count: run(count) for count in (1, *_RATIOS)} for _ in range(_ROUNDS)]
     figures = []
     for count in (1, *_RATIOS):
         p50_ms, p99_ms = _quantiles_ms([one for each in rounds for one in each[count].writers])
@@ -166,11 +167,13 @@ def measure() -> list[Figure]:
         evenness = median([each[count].evenness for each in rounds])
         figures.append(Figure(f"{count} writers, slowest against fastest", evenness, "x", 0.8))
     for count in (1, 8, 16):
-        run = _run(count, _FOLLOWERS)
-        p50_ms, p99_ms = _quantiles_ms(run.followers)
-        beside = f"beside {count} writers, {_FOLLOWERS} followers"
-        records_ms = sum(one.cpu_s for one in run.followers) / sum(one.count for one in run.followers) * 1000
-        note = f"{run.rate:.0f} commits/s; processor {run.cpu_ms:.2f} ms a commit, {records_ms:.2f} ms a record read"
+        found = run(count, FOLLOWERS)
+        p50_ms, p99_ms = _quantiles_ms(found.followers)
+        beside = f"beside {count} writers, {FOLLOWERS} followers"
+        records_ms = sum(one.cpu_s for one in found.followers) / sum(one.count for one in found.followers) * 1000
+        note = (
+            f"{found.rate:.0f} commits/s; processor {found.cpu_ms:.2f} ms a commit, {records_ms:.2f} ms a record read"
+        )
         figures.append(
             Figure(f"{beside}: from produce to poll, p50", p50_ms, "ms", 15 if count == 8 else None, True, note=note)
         )
