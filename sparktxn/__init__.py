@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from sparktxn.store.backgroundjobs import register_background_jobs as _register_background_jobs
+from sparktxn._foundation.process.backgroundjobs import register_background_jobs as _register_background_jobs
 
 if TYPE_CHECKING:
     from sparktxn._engine.log.log import Log

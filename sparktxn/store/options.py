@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparktxn._foundation.config.values import (
     BYTES,
     MILLISECONDS,
+    Parser,
     Time,
     TimeAgo,
     absolute_ms,
@@ -20,7 +21,7 @@ from sparktxn._foundation.process.background import ThreadBackground
 from sparktxn._foundation.process.clock import Clock, SystemClock
 from sparktxn._foundation.process.events import Event, log_of
 from sparktxn._foundation.values import arguments
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.fieldtypes import Result, TopicIdPartition, TopicPartitionKey
 from sparktxn._rows.scan import columns
 from sparktxn._rows.scan.columns import (
     OFFSET,
@@ -53,10 +54,13 @@ __all__ = [
     "Clock",
     "Condition",
     "Event",
+    "Parser",
+    "Result",
     "SystemClock",
     "ThreadBackground",
     "Time",
     "TimeAgo",
+    "TopicIdPartition",
     "TopicPartitionKey",
     "absolute_ms",
     "arguments",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sparktxn._engine.format.keytext import key_texts
+from sparktxn._engine.state.keyed import declared_columns, key_columns
 from sparktxn._foundation.values.structs import SegmentRef
 from sparktxn._rows.scan.content import checked_order
 from sparktxn._rows.scan.microbatchcut import CommitCut, compacted_entry
@@ -16,6 +18,9 @@ __all__ = [
     "SegmentRef",
     "checked_order",
     "compacted_entry",
+    "declared_columns",
     "end_of",
+    "key_columns",
+    "key_texts",
     "unfit_segments",
 ]

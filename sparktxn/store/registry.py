@@ -14,11 +14,11 @@ from sparktxn._engine.objectstore.contract import checked_object_name
 from sparktxn._engine.objectstore.uri import FILE, parse_uri
 from sparktxn._foundation.config.store import STORAGE_PREFIX, StoreSettings, storage_options
 from sparktxn._foundation.process.background import ThreadBackground
+from sparktxn._foundation.process.backgroundjobs import start_background_jobs
 from sparktxn._foundation.process.clock import Deadline, RandomIds, SystemClock, acquired_in_time
 from sparktxn._foundation.process.handles import ForkGuard, Held, hold
 from sparktxn._foundation.values import arguments
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.store.backgroundjobs import start_background_jobs
 
 if TYPE_CHECKING:
     from sparktxn._engine.log.log import Log

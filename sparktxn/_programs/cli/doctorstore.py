@@ -21,10 +21,10 @@ from sparktxn._engine.format import names
 from sparktxn._engine.log.write.storeclock import rounding_ms
 from sparktxn._engine.objectstore.contract import FolderStore, ObjectStore, PutOutcome
 from sparktxn._foundation.config.store import StoreSettings
-from sparktxn._foundation.process.background import ThreadBackground
 from sparktxn._foundation.process.clock import Clock, Ids
 from sparktxn._foundation.values.quantities import counted, duration_text
 from sparktxn.errors import StoreError, extra_to_install
+from sparktxn.store.options import ThreadBackground
 
 OK: Final = "ok"
 FAILED: Final = "failed"

@@ -9,17 +9,14 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparktxn import TIMESTAMP_LOG_APPEND_TIME, Message, PartitionView, ReadTask, ReadView
 from sparktxn._engine.format.schema import DELETED_COLUMN
-from sparktxn._engine.log.views.readview import PartitionView, ReadView
-from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._kafka.message import TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn._programs.cli.failures import WrongUsage, time_ms
-from sparktxn._rows.scan.content import checked_order
-from sparktxn._rows.scan.plan import Isolation, Order, ReadTask, end_of
 from sparktxn.consumer.polling import messages_of
 from sparktxn.errors import ViewExpired
 from sparktxn.store import Store, read_task
+from sparktxn.store.options import SystemClock, TopicPartitionKey
+from sparktxn.store.reading import Isolation, Order, checked_order, end_of
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
 Printer = Callable[["Record"], bytes]
@@ -35,7 +32,7 @@ class Record(NamedTuple):
     is_log_append_time: bool
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: list[tuple[str, bytes | None]]
     columns: dict[str, Any] | None = None
 
 

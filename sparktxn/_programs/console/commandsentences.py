@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from sparktxn._engine.format import commands as c
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.console.pagetext import duration, number, size
 from sparktxn.store.memberexpiry import group_of_members, is_members_name
+from sparktxn.store.options import TopicIdPartition
 
 Names = Mapping[int, str]
 """The names of topics by their ids."""

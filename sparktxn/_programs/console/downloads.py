@@ -14,7 +14,7 @@ import pyarrow.parquet
 from sparktxn._programs.console.pagesource import Source
 from sparktxn._programs.console.recordreads import RecordFilter, batches_of, in_pieces
 from sparktxn._programs.console.requestparameters import Hidden, RequestParameters
-from sparktxn._rows.scan.columns import output_schema
+from sparktxn.store import output_schema
 from sparktxn.transfer.csvrows import is_text_in_csv
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 

@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from sparktxn import PartitionView, ReadView
 from sparktxn._engine.format import names
 from sparktxn._engine.log.keep.sealedruns import is_rewritten, not_rewritten, sizes_of, small_files
 from sparktxn._engine.log.log import Log
-from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._foundation.config.maintenance import RewriteSettings
 from sparktxn._foundation.values.structs import ManifestRef, RewrittenRange, SegmentRef
 from sparktxn._programs.console.requestturns import ReadsOn, held

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from sparktxn._engine.log.views.readview import ReadView
+from sparktxn import ReadView
 from sparktxn._foundation.values.structs import TransactionState
 from sparktxn._programs.console.filesizes import FileSizes
 from sparktxn._programs.console.history.entryfacts import Chronicle

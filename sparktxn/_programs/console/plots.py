@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._programs.console.history.entryfigures import Passage, Tally
 from sparktxn._programs.console.history.timeline import Bar, Lane
+from sparktxn.store.options import TopicIdPartition
 
 # Which colour means what: one thing has one colour on all pages. `static/console.css` has their values.
 #

@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from sparktxn._engine.log.views.readview import ReadView
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._foundation.values.structs import SegmentRef
+from sparktxn import ReadView
 from sparktxn._programs.console.history.entryfacts import EntryFacts
 from sparktxn._programs.console.pagesource import Source
 from sparktxn._programs.console.requestparameters import RequestParameters
@@ -33,6 +31,8 @@ from sparktxn._rows.scan.columns import (
 )
 from sparktxn._rows.scan.plan import ReadTask, by_file
 from sparktxn.store import Store, read_task
+from sparktxn.store.options import TopicPartitionKey
+from sparktxn.store.reading import SegmentRef
 
 Row = dict[str, Any]
 Make = Callable[[Row], Row]

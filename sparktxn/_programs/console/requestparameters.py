@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from sparktxn._foundation.config.values import Parser, absolute_ms, integer, parse_time
 from sparktxn._foundation.values.quantities import counted
 from sparktxn.errors import ConfigurationError
+from sparktxn.store.options import Parser, absolute_ms, integer, parse_time
 
 _INT64_MAX = 2**63 - 1
 _TEXT_MAX = 4_096

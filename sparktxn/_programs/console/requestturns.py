@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.process.background import ThreadBackground
 from sparktxn._foundation.process.clock import acquired_in_time
-from sparktxn._foundation.values.fieldtypes import Result
 from sparktxn.errors import KafkaException, OutcomeUnknown
+from sparktxn.store.options import Result, ThreadBackground
 
 
 @contextmanager

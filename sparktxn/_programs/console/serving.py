@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 
 from sparktxn._foundation.process.listening import is_loopback
 from sparktxn._foundation.process.webserver import serve_application
-from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.console.guard import TOKEN_CHARACTERS_MIN, Guard
 from sparktxn._programs.console.pagesource import Source
 from sparktxn._programs.console.routes import application
 from sparktxn.errors import ConfigurationError
 from sparktxn.store import Store
+from sparktxn.store.options import arguments
 
 
 def check_access(host: str, token: str | None) -> None:

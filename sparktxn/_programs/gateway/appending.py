@@ -23,12 +23,12 @@ from sparktxn._engine.state.transactions.producerfencing import next_sequence
 from sparktxn._foundation.process.background import start_thread, without_frames
 from sparktxn._foundation.process.clock import Deadline, time_left_s
 from sparktxn._foundation.process.events import log_event
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import NO_TRANSACTION, ProducerIdAndEpoch
 from sparktxn._rows.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn._rows.stage.stagedsegment import INLINE_LIST_BYTES_MAX, StagedSegment, StageTopic
 from sparktxn._rows.stage.transactionwriter import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException, OutcomeUnknown
+from sparktxn.store.options import TopicIdPartition
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _WRITERS_MAX: Final = 10_000

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from sparktxn import ConsumerGroupMetadata
 from sparktxn._engine.format.commands import (
     AddPartitionsToTxn,
     Command,
@@ -30,7 +31,6 @@ from sparktxn._engine.log.log import Log
 from sparktxn._engine.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn._engine.state.transactions.producerfencing import SEQUENCE_MAX, is_identity_before, next_sequence
 from sparktxn._foundation.process.clock import acquired_in_time
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import (
     BatchMetadata,
     ProducerIdAndEpoch,
@@ -38,20 +38,20 @@ from sparktxn._foundation.values.structs import (
     TransactionState,
     TransactionStatus,
 )
-from sparktxn._kafka.message import ConsumerGroupMetadata
 from sparktxn._programs.gateway.appending import TransactionOfBatch
 from sparktxn._programs.gateway.gatewaysettings import GatewayLimits
 from sparktxn._programs.gateway.storecalls import StoreCalls
 from sparktxn._programs.gateway.wire.recordbatches import ProducedBatch
 from sparktxn._rows.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn._rows.stage.pendingsegment import PendingSegment, Uploads
-from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn._rows.stage.transactionwriter import TransactionIdentity
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost
 from sparktxn.producer.currenttransaction import CurrentTransaction
 from sparktxn.producer.outbox import MEMORY_BYTES_MAX, Outbox
 from sparktxn.producer.reports import Reports
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.options import TopicIdPartition
+from sparktxn.store.staging import StageTopic
 
 # How many bytes of records all open transactions have in this gateway's memory.
 

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn._engine.log.views.readview import PartitionView, ReadView
-from sparktxn._engine.state.keyed import key_columns
+from sparktxn import PartitionView, ReadView
 from sparktxn._programs.gateway.typedrecords import records_of
 from sparktxn._programs.gateway.wire.recordbatches import UNCOMPRESSED, ZSTD, codec_of, control_batch, encode_batches
 from sparktxn._rows.scan.offsets import view_of_existing
@@ -21,6 +20,7 @@ from sparktxn._rows.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timesta
 from sparktxn._rows.stage.recordsizes import payload_bytes
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
 from sparktxn.store import Store, read_task
+from sparktxn.store.reading import key_columns
 
 _OPEN_MAX: Final = 256
 _RANGE_OFFSETS_MAX: Final = 200_000

@@ -21,9 +21,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from sparktxn._foundation.process.background import ThreadBackground
-from sparktxn._foundation.process.clock import Clock
 from sparktxn._foundation.process.listening import Endpoint
+from sparktxn.store.options import Clock, ThreadBackground
 
 _Addresses = list[tuple[Any, ...]]
 _API_VERSIONS: Final = b"\0\x12\0\0\0\0\0\0"

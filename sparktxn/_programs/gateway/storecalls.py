@@ -10,11 +10,10 @@ from functools import partial
 from typing import Final, ParamSpec
 
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.process.background import ThreadBackground
 from sparktxn._foundation.process.clock import Clock, Deadline
 from sparktxn._foundation.process.events import log_event
-from sparktxn._foundation.values.fieldtypes import Result
 from sparktxn.errors import StoreError
+from sparktxn.store.options import Result, ThreadBackground
 
 P = ParamSpec("P")
 

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from sparktxn import TopicState
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._foundation.values.structs import TopicState
 from sparktxn.errors import KafkaError, KafkaException
+from sparktxn.store.options import TopicPartitionKey
 
 UNKNOWN_TOPIC_ID: Final = 100
 """Kafka's code for an id that no topic has, or has any more."""

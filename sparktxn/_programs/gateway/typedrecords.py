@@ -18,11 +18,11 @@ from sparktxn._engine.format.schema import (
     TYPED_OFFSET_COLUMN,
     stored_schema,
 )
-from sparktxn._foundation.values.arguments import TIMESTAMP_MS_MAX
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._rows.stage.recordsizes import row_bytes
-from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
+from sparktxn.store.options import arguments
+from sparktxn.store.staging import StageTopic
 from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.jsonrows import JsonRows, encoded, json_values
 
@@ -53,9 +53,9 @@ def with_records(topic: StageTopic, records: pa.Table, error: KafkaException) ->
     Return the error itself if it is another one.
     """
     times = records.column("timestamp").cast(pa.int64())
-    wrong = _places(pc.or_(pc.less(times, 0), pc.greater(times, TIMESTAMP_MS_MAX)))
+    wrong = _places(pc.or_(pc.less(times, 0), pc.greater(times, arguments.TIMESTAMP_MS_MAX)))
     if wrong:
-        reason = f"a timestamp is {{}} ms: expected 0 (1970) to {TIMESTAMP_MS_MAX}"
+        reason = f"a timestamp is {{}} ms: expected 0 (1970) to {arguments.TIMESTAMP_MS_MAX}"
         return RecordsRefused(
             ErrorCode.INVALID_TIMESTAMP, [(place, reason.format(times[place].as_py())) for place in wrong]
         )

@@ -7,10 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
-from sparktxn._foundation.process.background import ThreadBackground
 from sparktxn._programs.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import option, verb
+from sparktxn.store.options import ThreadBackground
 
 app = typer.Typer()
 

@@ -9,8 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._kafka.message import TopicPartition
+from sparktxn import TopicPartition
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage
 from sparktxn._programs.cli.printedrecords import (
@@ -29,6 +28,7 @@ from sparktxn._programs.cli.standardstreams import has_reader
 from sparktxn._programs.cli.verb import Order, option, verb
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
+from sparktxn.store.options import TopicPartitionKey
 
 app = typer.Typer()
 

@@ -9,15 +9,13 @@ import msgspec
 import pyarrow as pa
 import typer
 
-from sparktxn._foundation.process.clock import SystemClock
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage, time_ms
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Order, OrderOption, argument, option, verb
-from sparktxn._rows.scan.columns import known_columns
-from sparktxn._rows.scan.conditions import Condition, parse_conditions, typed_conditions
 from sparktxn.errors import ConfigurationError
+from sparktxn.store.options import Condition, SystemClock, known_columns, parse_conditions, typed_conditions
 from sparktxn.transfer import export_topic
 
 app = typer.Typer()

@@ -7,12 +7,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn._foundation.process.clock import SystemClock
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage, time_ms
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Order, OrderOption, argument, option, verb
+from sparktxn.store.options import SystemClock
 
 app = typer.Typer()
 

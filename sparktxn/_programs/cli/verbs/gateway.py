@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 
-from sparktxn._foundation.config.values import MILLISECONDS
 from sparktxn._foundation.process.clock import RandomIds
 from sparktxn._programs.cli.failures import quantity
 from sparktxn._programs.cli.servers import AllowHost, Port, listen_endpoint, listen_option, server_of
@@ -18,6 +17,7 @@ from sparktxn._programs.cli.verb import option, verb
 from sparktxn._programs.gateway.gatewaysettings import GatewaySettings
 from sparktxn._programs.gateway.security.access import AccessOptions
 from sparktxn._programs.gateway.security.users import user_lines
+from sparktxn.store.options import MILLISECONDS
 
 app = typer.Typer()
 

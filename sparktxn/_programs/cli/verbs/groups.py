@@ -7,9 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._kafka.groups import ConsumerGroupState
-from sparktxn._kafka.message import IsolationLevel
+from sparktxn import ConsumerGroupState, IsolationLevel
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage, time_ms
 from sparktxn._programs.cli.session import Session
@@ -24,6 +22,7 @@ from sparktxn.admin.groups import (
     planned_reset,
 )
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.store.options import SystemClock
 
 app = typer.Typer(no_args_is_help=True)
 

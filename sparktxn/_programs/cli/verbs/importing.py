@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from sparktxn._foundation.config.store import StoreOptions
-from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.address import find_address, is_same_kind, split_option
@@ -19,6 +18,7 @@ from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Apply, argument, option, verb
 from sparktxn.errors import StoreNotFound
 from sparktxn.store import Store
+from sparktxn.store.options import arguments
 from sparktxn.transfer import TopicImportReport, import_files, import_from_store, import_topic
 
 app = typer.Typer()

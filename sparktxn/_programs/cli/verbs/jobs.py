@@ -11,13 +11,13 @@ import typer
 
 from sparktxn import maintenance
 from sparktxn._foundation.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn._foundation.config.values import MILLISECONDS
 from sparktxn._foundation.values.quantities import time_text
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.address import settings_of
 from sparktxn._programs.cli.failures import FAILED, WrongUsage, quantity
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Apply, argument, option, set_option, verb
+from sparktxn.store.options import MILLISECONDS
 
 app = typer.Typer()
 

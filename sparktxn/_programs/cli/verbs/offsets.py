@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from sparktxn._foundation.process.clock import SystemClock
-from sparktxn._kafka.message import IsolationLevel, TopicPartition
+from sparktxn import IsolationLevel, TopicPartition
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage, time_ms
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import argument, option, verb
 from sparktxn.admin import OffsetSpec
+from sparktxn.store.options import SystemClock
 
 app = typer.Typer()
 

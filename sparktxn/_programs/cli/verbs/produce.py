@@ -10,18 +10,18 @@ from typing import Annotated, Any, BinaryIO, Final
 import pyarrow as pa
 import typer
 
+from sparktxn import Message
 from sparktxn._engine.format.schema import parse_type
 from sparktxn._foundation.values.quantities import counted
-from sparktxn._kafka.message import Message
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage
 from sparktxn._programs.cli.printedrecords import unescaped
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.standardstreams import standard_input
 from sparktxn._programs.cli.verb import argument, option, verb
-from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.producer import Producer
+from sparktxn.store.staging import StageTopic
 from sparktxn.transfer.exactvalues import WrongLine
 from sparktxn.transfer.jsonrows import JsonRows, some_lines
 

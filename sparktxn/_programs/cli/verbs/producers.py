@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sparktxn._kafka.message import TopicPartition
+from sparktxn import TopicPartition
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import argument, option, verb

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from sparktxn._foundation.config.topic import STORE_WIDE_SETTINGS
-from sparktxn._kafka.admin import ConfigResource
 from sparktxn._programs.cli.address import settings_of
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import set_option, unset_option, verb
+from sparktxn.admin import ConfigResource
 from sparktxn.admin.configs import setting_changes
 
 app = typer.Typer()

@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sparktxn._engine.log.views.readview import ReadView
-from sparktxn._engine.state.keyed import declared_columns
+from sparktxn import ReadView, TopicState
 from sparktxn._foundation.config.topic import TOPIC_SETTINGS
-from sparktxn._foundation.values.structs import TopicState
 from sparktxn._kafka.admin import NewTopic
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.address import settings_of
@@ -18,6 +16,7 @@ from sparktxn._programs.cli.output import Row
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Apply, argument, option, set_option, unset_option, verb
 from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.store.reading import declared_columns
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from sparktxn import TopicPartition
 from sparktxn._engine.state.limits import TRANSACTION_TIMEOUT_MS_MAX
-from sparktxn._foundation.config.values import MILLISECONDS
-from sparktxn._kafka.message import TopicPartition
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.failures import WrongUsage, quantity
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import argument, option, verb
 from sparktxn.admin import AbortTransactionSpec, TransactionState
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, did_you_mean
+from sparktxn.store.options import MILLISECONDS
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -7,16 +7,13 @@ from typing import ClassVar, Final, Self
 
 import msgspec
 
-from sparktxn._engine.log.views.readview import ReadView
-from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._kafka.admin import ConfigResource, NewTopic
+from sparktxn import ReadView
 from sparktxn._programs.console.changes.change import Change, Field, Planned, Row
 from sparktxn._programs.console.changes.jobs import RunJob
 from sparktxn._programs.console.pagesource import Source
 from sparktxn._programs.console.pagetext import query, segment_path, visible
 from sparktxn._programs.console.requestparameters import RequestParameters, WrongRequest
-from sparktxn._rows.scan.plan import end_of
+from sparktxn.admin import ConfigResource, NewTopic
 from sparktxn.admin.configs import Column, TopicChange, alter_topic, describe_configs, parse_column
 from sparktxn.admin.groups import OffsetMove, OffsetReset, ResetTarget, apply_reset, planned_reset
 from sparktxn.admin.topics import changeable_topic, create_topic
@@ -27,6 +24,9 @@ from sparktxn.admin.transactions import (
     fence_producer,
     ongoing_transaction,
 )
+from sparktxn.store import PARTITION_COUNT_MAX
+from sparktxn.store.options import TopicPartitionKey
+from sparktxn.store.reading import end_of
 
 # Resetting the offsets of a group.
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 from sparktxn._engine.log.views.entryhistory import Followed, HistoryReplay, first_entry
 from sparktxn._engine.log.views.entrysummary import summary_of
 from sparktxn._engine.objectstore.contract import ObjectStore
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import (
     CommittedOffset,
     PartitionState,
@@ -22,6 +21,7 @@ from sparktxn._foundation.values.structs import (
 )
 from sparktxn._programs.console.requestturns import held
 from sparktxn.errors import ViewExpired
+from sparktxn.store.options import TopicIdPartition
 
 _ENDS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 

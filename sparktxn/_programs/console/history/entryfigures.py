@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
+from sparktxn import PartitionView
 from sparktxn._engine.log.keep.sealedruns import is_rewritten, not_rewritten
 from sparktxn._engine.log.log import Log
 from sparktxn._engine.log.views.entryhistory import HistoryReplay, first_entry
-from sparktxn._engine.log.views.readview import PartitionView
 from sparktxn._engine.objectstore.contract import ObjectStore
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
-from sparktxn._foundation.values.structs import SegmentRef
 from sparktxn._programs.console.history.entryfacts import Chronicle, EntryFacts, Moved, facts_of
 from sparktxn._programs.console.requestturns import ReadsOn, held
 from sparktxn._rows.scan.plan import current_segments, rewritten_segments
 from sparktxn.errors import KafkaException, ViewExpired
+from sparktxn.store.options import TopicIdPartition
+from sparktxn.store.reading import SegmentRef
 
 # What entries did, summed into buckets of time: bounded in memory, however long the log is.
 #

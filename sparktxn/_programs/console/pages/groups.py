@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from sparktxn import ConsumerGroupState, ReadView
 from sparktxn._engine.log.views.entrysummary import read_entries
-from sparktxn._engine.log.views.readview import ReadView
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
-from sparktxn._kafka.groups import ConsumerGroupState, MemberDescription
 from sparktxn._programs.console.commandsentences import sentence
 from sparktxn._programs.console.pages.history import history_rows, shown_span
 from sparktxn._programs.console.pagesource import Page, Source
 from sparktxn._programs.console.plots import lag_plot
 from sparktxn._programs.console.requestparameters import NotFound, RequestParameters, asked_sort
+from sparktxn.admin import MemberDescription
 from sparktxn.admin.groups import Overdue, describe_group, member_row
 from sparktxn.store.memberexpiry import group_of_members, members_name
 from sparktxn.store.memberwatch import SeenMember, seen_members
+from sparktxn.store.options import TopicIdPartition
 
 GroupOffsets = Mapping[str, Mapping[TopicIdPartition, int]]
 """The committed offsets of groups, by the groups' ids in their order."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sparktxn import PartitionView
 from sparktxn._engine.log.views.entryhistory import first_entry
-from sparktxn._engine.log.views.readview import PartitionView
 from sparktxn._programs.console.filesizes import FILE_SIZES, Sizes, topic_figures
 from sparktxn._programs.console.pagesource import Page, Source
 from sparktxn._programs.console.pagetext import size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate, islice, takewhile
 from typing import Any, Final
 
-from sparktxn._engine.log.views.readview import ReadView
+from sparktxn import ReadView
 from sparktxn._programs.console.filesizes import Figures, topic_figures
 from sparktxn._programs.console.pages.groups import GroupOffsets, group_rows, known_groups
 from sparktxn._programs.console.pages.history import history_rows, shown_span

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from sparktxn._engine.log.views.readview import ReadView
+from sparktxn import ReadView
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.console.pagesource import Page, Source
 from sparktxn._programs.console.pagetext import bytes_text, record_bytes, shortened, visible
 from sparktxn._programs.console.recordreads import RESERVED, RecordFilter, Row, from_offset, newest_committed
 from sparktxn._programs.console.requestparameters import NotFound, RequestParameters, WrongRequest
-from sparktxn._rows.scan.columns import OFFSET, reserved_name
+from sparktxn.store.options import OFFSET, reserved_name
 
 _COUNT: Final = 50
 _COUNT_MAX: Final = 500

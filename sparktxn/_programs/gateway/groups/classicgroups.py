@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from sparktxn._engine.format.commands import Command, JoinGroup, ReleasePartitions, UpdateMember
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn._foundation.values.structs import MemberState
 from sparktxn._programs.gateway.groups.grouprosters import (
     INCONSISTENT_GROUP_PROTOCOL,
@@ -23,6 +22,7 @@ from sparktxn._programs.gateway.groups.grouprosters import (
 from sparktxn._programs.gateway.groups.members import Member, Members
 from sparktxn._programs.gateway.wire.consumerprotocol import MemberSubscription
 from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.store.options import TopicIdPartition, TopicPartitionKey
 
 
 class Joined(NamedTuple):

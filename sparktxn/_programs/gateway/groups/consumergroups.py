@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from sparktxn._engine.format.commands import Command, JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import HeldPartition, MemberState
 from sparktxn._programs.gateway.groups.grouprosters import GroupRosters, places_of
 from sparktxn._programs.gateway.groups.members import Member, Members
 from sparktxn.admin.transactions import matching_texts
 from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.store.options import TopicIdPartition
 
 _INVALID_GROUP_ID: Final = 24
 _INVALID_REGULAR_EXPRESSION: Final = 128

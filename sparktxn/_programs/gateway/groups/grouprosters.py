@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from sparktxn._engine.format.commands import JoinGroup, LeaveGroup
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import HeldPartition, MemberState
 from sparktxn._programs.gateway.groups.members import Members
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.store.memberexpiry import reserved_because, submit_join
+from sparktxn.store.options import TopicIdPartition
 
 INCONSISTENT_GROUP_PROTOCOL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 MEMBER_ID_REQUIRED: Final = 79

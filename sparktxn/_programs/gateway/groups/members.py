@@ -10,9 +10,9 @@ import threading
 from typing import Final
 
 from sparktxn._engine.log.log import Log
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import HeldPartition, MemberState
 from sparktxn.consumer.heartbeats import Life, pulse_of
+from sparktxn.store.options import TopicIdPartition
 
 _SILENT_SESSIONS: Final = 3
 """After so many sessions without a sign the member is served elsewhere, or nowhere."""

@@ -9,13 +9,13 @@ from typing import Any, Final
 from sparktxn._engine.format.checkpoint import SEGMENTS_PREFIX
 from sparktxn._engine.format.names import check_topic_name
 from sparktxn._engine.log.keep.sealedruns import sizes_of
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 from sparktxn._foundation.values.structs import PartitionSegments, TopicState
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.topiclookup import UNKNOWN_TOPIC_ID
 from sparktxn._programs.gateway.wire.wirecodes import code_of
 from sparktxn._programs.gateway.wire.wiremessages import Answer, MalformedRequest, Request
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException
+from sparktxn.store.options import TopicPartitionKey
 
 _LEADER_EPOCH = 0
 _GROUP, _TRANSACTION = 0, 1

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparktxn._engine.log.views.readview import ReadView
+from sparktxn import ReadView
 from sparktxn._foundation.process.clock import Deadline
-from sparktxn._kafka.admin import ListOffsetsResultInfo
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.partitionreads import Fetched
 from sparktxn._programs.gateway.topiclookup import AskedTopic, unknown_id
 from sparktxn._programs.gateway.wire.wirecodes import code_of
 from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
-from sparktxn._rows.scan.plan import Isolation
-from sparktxn.admin import OffsetSpec, TopicPartition
+from sparktxn.admin import ListOffsetsResultInfo, OffsetSpec, TopicPartition
 from sparktxn.admin.records import list_offsets as list_offsets_of
 from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.store.reading import Isolation
 
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from sparktxn._foundation.process.clock import Deadline
 from sparktxn._foundation.process.events import log_event
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import GroupState, MemberState
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.gatewaysettings import CONSUMER_HEARTBEAT_MS
@@ -31,6 +30,7 @@ from sparktxn._programs.gateway.wire.wirecodes import coordinator_code_of, messa
 from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.options import TopicIdPartition
 
 _WAIT_S_MAX: Final = 5.0
 """How long a member that has partitions waits for those that others are to give back, at their next heartbeat."""

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from sparktxn._engine.state.settings import has_times_of_entries
 from sparktxn._foundation.process.background import without_frames
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition
 from sparktxn._foundation.values.structs import ProducerIdAndEpoch
 from sparktxn._programs.gateway.appending import TransactionOfBatch
 from sparktxn._programs.gateway.broker import Broker
@@ -30,10 +29,11 @@ from sparktxn._programs.gateway.wire.wirecodes import code_of, known_code, messa
 from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
 from sparktxn._rows.stage.columnconversion import conformed
 from sparktxn._rows.stage.recordsizes import row_above
-from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn._rows.stage.transactionwriter import NO_IDENTITY
 from sparktxn._rows.stage.uploading import RECORD_BYTES_MAX
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
+from sparktxn.store.options import TopicIdPartition
+from sparktxn.store.staging import StageTopic
 
 _NO_PRODUCER: Final = -1
 _ADDS_PARTITIONS: Final = 12

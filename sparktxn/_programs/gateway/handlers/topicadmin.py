@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
+from sparktxn import TopicState
 from sparktxn._engine.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn._foundation.config.settings import Setting
 from sparktxn._foundation.config.topic import LIST_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
-from sparktxn._foundation.values.structs import TopicState
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.gatewaysettings import REQUEST_BYTES_MAX
 from sparktxn._programs.gateway.handlers.adminanswers import DONE, Outcome, given_twice, of_error, outcome_of, refused

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sparktxn import ConsumerGroupMetadata
 from sparktxn._engine.format.commands import OffsetToCommit
-from sparktxn._foundation.values.fieldtypes import TopicIdPartition, TopicPartitionKey
 from sparktxn._foundation.values.structs import ProducerIdAndEpoch
-from sparktxn._kafka.message import ConsumerGroupMetadata
 from sparktxn._programs.gateway.broker import Broker
 from sparktxn._programs.gateway.groups.grouprosters import check_group_id
 from sparktxn._programs.gateway.wire.wirecodes import coordinator_code_of, known_code
@@ -16,6 +15,7 @@ from sparktxn._programs.gateway.wire.wiremessages import Answer, Request
 from sparktxn._rows.stage.transactionwriter import NO_IDENTITY
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.store.groupoffsets import any_offset_to_commit
+from sparktxn.store.options import TopicIdPartition, TopicPartitionKey
 
 _OPERATION_NOT_ATTEMPTED: Final = 55
 _MANY_FROM: Final = 4

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from kio.schema.consumer_protocol_assignment.v1 import data as assignments
 from kio.serial import entity_reader, entity_writer
 
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn.store.options import TopicPartitionKey
 
 CONSUMER: Final = "consumer"
 """The type of groups whose members say what they subscribe to in a form that the coordinator can read."""

@@ -5,22 +5,20 @@ The package registers them as it is imported, and this module needs nothing: a s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparktxn._engine.log.log import Log
-
-_registered: Final[list[Callable[[Log], None]]] = []
+_registered: Final[list[Callable[[Any], None]]] = []
 
 
-def register_background_jobs(start: Callable[[Log], None]) -> None:
+def register_background_jobs(start: Callable[[Any], None]) -> None:
     """Have `start` called with each log of this process, once it has written a checkpoint that was due."""
     _registered.append(start)
 
 
-def start_background_jobs(log: Log) -> None:
+def start_background_jobs(log: Any) -> None:
     """Start what is registered, for one log."""
     for start in _registered:
         start(log)
