@@ -118,10 +118,12 @@ def expectations(log: Log, expect: Mapping[TopicPartitionKey, int] | None) -> tu
     return tuple(found)
 
 
-def _named(view: ReadView, partitions: Iterable[TopicPartitionKey] | None) -> list[TopicState]:
-    """Return the topics of a view that a read names, all without `partitions`."""
+def _named(view: ReadView, partitions: object) -> list[TopicState]:
+    """Return the topics of a view that a read names, all without `partitions`; what is wrong with these shows later."""
     if partitions is None:
         return list(view.topics.values())
+    if not isinstance(partitions, Mapping):
+        return []
     names = {key[0] for key in partitions if isinstance(key, tuple) and key}
     return [topic for name, topic in view.topics.items() if name in names]
 
@@ -149,8 +151,8 @@ class Store(NoCopies):
     """A store, opened for planning and committing. Handles of one process and address share one log.
 
     In many calls `timeout_s` bounds all waits and requests, in seconds; None means no limit. `view` is one that
-    `view()` has returned, and `isolation` read_committed or read_uncommitted. `columns` and `rows_per_task` are as in
-    `plan_view`.
+    `view()` has returned, and `isolation` read_committed or read_uncommitted. `columns`, `rows_per_task` and `rows` are
+    as in `plan_view`.
     """
 
     def __init__(self, uri: str, options: Mapping[str, Any], log: Log) -> None:
