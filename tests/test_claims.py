@@ -67,8 +67,8 @@ OVERWRITTEN = {
     ("maintenance/copying/storecopy.py", "names.LAST_CHECKPOINT"): "_log/_last_checkpoint.json",
     ("maintenance/vacuuming/incrementallisting.py", "names.LAST_VACUUM"): "_log/_last_vacuum.json",
     ("consumer/heartbeats.py", "names.member_sign(life.group_id, life.member_id)"): "signs of life",
-    ("maintenance/tablemetadata.py", "self._folder + delta.LAST_CHECKPOINT"): "_delta_log/_last_checkpoint",
-    ("maintenance/tablemetadata.py", "self._folder + icebergnames.VERSION_HINT"): "metadata/version-hint.text",
+    ("maintenance/publishing/tablemetadata.py", "self._folder + delta.LAST_CHECKPOINT"): "_delta_log/_last_checkpoint",
+    ("maintenance/publishing/tablemetadata.py", "self._folder + icebergnames.VERSION_HINT"): "metadata/version-hint.text",
 }
 OF_THEIR_OWN = {
     ("_engine/log/write/intents.py", "name"),  # under a new name

@@ -18,7 +18,8 @@ from pyiceberg.table import StaticTable
 from sparktxn import Producer, Store, TopicPartition
 from sparktxn._rows.tableformats import delta
 from sparktxn.admin.records import delete_records
-from sparktxn.maintenance import list_tables, publish_tables, tableobjects, verify
+from sparktxn.maintenance import list_tables, publish_tables, verify
+from sparktxn.maintenance.publishing import tableobjects
 
 PROPERTY = "delta.dataSkippingStatsColumns"
 COLUMNS = pa.schema([("id", pa.int64()), ("zone", pa.string()), ("fare", pa.float64())])

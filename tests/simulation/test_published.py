@@ -19,9 +19,8 @@ from sparktxn._rows.tableformats import delta, iceberg
 from sparktxn._rows.tableformats.deltacheckpoint import CommitInfo
 from sparktxn._rows.tableformats.version import TableVersion
 from sparktxn.errors import DamagedObject
-from sparktxn.maintenance import tablemetadata as metadata
-from sparktxn.maintenance import tableobjects
-from sparktxn.maintenance.publishing import publish
+from sparktxn.maintenance.publishing import publish, tableobjects
+from sparktxn.maintenance.publishing import tablemetadata as metadata
 from tests.simulation.fibers import current_fiber
 from tests.simulation.scenarios import record_published, simulate
 from tests.simulation.simulator import Process

@@ -27,8 +27,8 @@ from sparktxn._rows.tableformats.deltacheckpoint import Add, DeltaFiles
 from sparktxn._rows.tableformats.version import FOLDERS, FormatVersions, TableVersion, is_metadata, versions_in
 from sparktxn.errors import DamagedObject
 from sparktxn.maintenance.checking.segmentcheck import RESTORE, Problem
-from sparktxn.maintenance.tablemetadata import write_metadata
-from sparktxn.maintenance.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
+from sparktxn.maintenance.publishing.tablemetadata import write_metadata
+from sparktxn.maintenance.publishing.tableobjects import WRONG_METADATA, iceberg, iceberg_objects, metadata_object
 
 _ATTEMPTS: Final = 3
 WRITE_ANEW: Final = "txnlog verify --repair --apply writes the versions of this format anew, from the log"

@@ -33,10 +33,10 @@ from sparktxn._rows.scan.commitorder import committed_between
 from sparktxn._rows.scan.tablefiles import cut_files, new_ranges, without_offsets
 from sparktxn._rows.tableformats.icebergschema import ambiguous_name
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, StoreUnavailable
+from sparktxn.maintenance.publishing.tablemetadata import write_metadata
+from sparktxn.maintenance.publishing.tableobjects import check_tables, iceberg, is_written
 from sparktxn.maintenance.rewriting.rewrite import RewriteTask, do_tasks
 from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
-from sparktxn.maintenance.tablemetadata import write_metadata
-from sparktxn.maintenance.tableobjects import check_tables, iceberg, is_written
 from sparktxn.store import Store
 
 # What a version of a table needs first: files that have all committed records of a view, and nothing younger.

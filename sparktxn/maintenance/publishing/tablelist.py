@@ -19,7 +19,7 @@ from sparktxn._foundation.values.structs import TableState, TopicState
 from sparktxn._rows.scan.commitorder import committed_between
 from sparktxn.errors import CommandRefused, ViewExpired
 from sparktxn.maintenance.attempts import in_attempts
-from sparktxn.maintenance.tableobjects import check_tables
+from sparktxn.maintenance.publishing.tableobjects import check_tables
 from sparktxn.store import Store
 
 

@@ -47,8 +47,8 @@ from sparktxn._foundation.values.quantities import counted, duration_text, size_
 from sparktxn._foundation.values.structs import MemberState, StoreState, TableState, TransactionState, TransactionStatus
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.maintenance.attempts import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.publishing.tableobjects import left_by_others, needed_entries, past_metadata
 from sparktxn.maintenance.reachable import Head, Marks, heads_in, mark, open_heads, read_heads
-from sparktxn.maintenance.tableobjects import left_by_others, needed_entries, past_metadata
 from sparktxn.maintenance.vacuuming.garbage import Garbage, add_silent_signs, delete_garbage, find_garbage
 from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_aged, list_placed, read_hint, write_hint
 from sparktxn.store import Store

@@ -19,7 +19,7 @@ from sparktxn._rows.tableformats import delta
 from sparktxn._rows.tableformats import version as icebergnames
 from sparktxn._rows.tableformats.version import TableVersion
 from sparktxn.errors import DamagedObject
-from sparktxn.maintenance import tableobjects
+from sparktxn.maintenance.publishing import tableobjects
 
 _CHECKPOINT_VERSIONS: Final = 100
 """A Delta table gets a checkpoint after so many versions: a reader reads at most so many commits after it."""
