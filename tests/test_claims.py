@@ -68,7 +68,9 @@ OVERWRITTEN = {
     ("maintenance/vacuuming/incrementallisting.py", "names.LAST_VACUUM"): "_log/_last_vacuum.json",
     ("consumer/heartbeats.py", "names.member_sign(life.group_id, life.member_id)"): "signs of life",
     ("maintenance/publishing/tablemetadata.py", "self._folder + delta.LAST_CHECKPOINT"): "_delta_log/_last_checkpoint",
-    ("maintenance/publishing/tablemetadata.py", "self._folder + icebergnames.VERSION_HINT"): "metadata/version-hint.text",
+    ("maintenance/publishing/tablemetadata.py", "self._folder + icebergnames.VERSION_HINT"): (
+        "metadata/version-hint.text"
+    ),
 }
 OF_THEIR_OWN = {
     ("_engine/log/write/intents.py", "name"),  # under a new name
