@@ -45,7 +45,7 @@ def without_compared_batches(patch: Patch) -> None:
     kept = []
     submit = BatchCommits._submit
 
-    def forget(self: Any, writer: Any, staged: Any, state: Any, *given: Any) -> None:
+    def forget(self: Any, writer: Any, staged: Any, printed: Any, state: Any, contents: Any) -> None:
         transactions = writer.transactions
         for segment in staged:  # what follows is taken from the log, as of the last refresh
             where = (segment.topic_id, segment.partition)
@@ -54,7 +54,7 @@ def without_compared_batches(patch: Patch) -> None:
             transactions._sequences[where] = next_sequence(known.last_sequence, 1) if is_own else 0
         transactions.withdraw = lambda: False
         try:
-            submit(self, writer, staged, state, *given)
+            submit(self, writer, staged, printed, state, contents)
         finally:
             kept.append(transactions._under_way)
             transactions._under_way = None

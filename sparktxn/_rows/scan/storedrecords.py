@@ -160,8 +160,9 @@ def _joined_inline(files: Iterable[tuple[Sequence[SegmentRef], LocatedSegment, b
     try:
         for segments, each, data in files:
             if each.carrier is not None:
-                located.append(each)
-                records.append(data)
+                # No right log names inline records twice. If one does, none of the rows it counts is left out here.
+                located += [each._replace(segment=segment) for segment in segments] if segments[1:] else [each]
+                records += [data] * len(segments)
                 continue
             if records:
                 yield _carried(located, records)
