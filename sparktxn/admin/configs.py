@@ -15,7 +15,7 @@ from sparktxn._engine.format.schema import parse_type
 from sparktxn._engine.log.log import Log
 from sparktxn._engine.log.views.knownstate import KnownState
 from sparktxn._engine.state.delta import Refusal
-from sparktxn._engine.state.keyed import FIXED_SETTINGS
+from sparktxn._engine.state.keyed import FIXED_SETTINGS, is_keyed, table_problem
 from sparktxn._engine.state.settings import TIMESTAMP_TYPE, changes_times, is_fixed
 from sparktxn._foundation.config.topic import (
     IGNORED_TOPIC_SETTINGS,
@@ -117,7 +117,7 @@ def _submit(log: Log, resource: ConfigResource, changes: dict[str, str | None], 
     topic = changeable_topic(log, resource.name)
     keeps_times = partial(is_fixed, name=topic.name, topic_id=topic.topic_id, changes=changes)
     with log.known() as known:
-        refused = keeps_times(known.get) or _refuse_halves(known, topic, changes)
+        refused = keeps_times(known.get) or _refuse_halves(known, topic, changes) or _refuse_table(topic, changes)
     if refused is not None:
         raise CommandRefused(refused.code, refused.reason)
     if not validate_only:
@@ -133,6 +133,11 @@ def _refuse_halves(known: KnownState, topic: TopicState, changes: Mapping[str, s
             reason = f"half transaction {half.transaction_id!r} has messages for topic {topic.name!r}: end it first"
             return Refusal(ErrorCode.INVALID_CONFIG, reason)
     return None
+
+
+def _refuse_table(topic: TopicState, changes: Mapping[str, str | None]) -> Refusal | None:
+    problem = table_problem(changes) if is_keyed(topic) else None
+    return None if problem is None else Refusal(ErrorCode.INVALID_CONFIG, f"topic {topic.name!r}: {problem}")
 
 
 def _is_store(resource: ConfigResource) -> bool:

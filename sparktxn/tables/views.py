@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial
-from operator import attrgetter
+from functools import partial, reduce
+from operator import attrgetter, or_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -21,10 +21,12 @@ from sparktxn._engine.format.schema import DELETED_COLUMN, TYPED_OFFSET_COLUMN
 from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._engine.state.keyed import key_columns
 from sparktxn._foundation.values import arguments
+from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
+from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.columns import known_columns, one_layout, output_schema
 from sparktxn._rows.scan.conditions import Condition, Literal, checked_condition, conditions_of, matching
 from sparktxn._rows.scan.content import Rows, checked_order, checked_rows
-from sparktxn._rows.scan.latestrows import plan_columns, plan_latest
+from sparktxn._rows.scan.latestrows import key_conditions, key_partitions, plan_columns, plan_latest
 from sparktxn._rows.scan.plan import Isolation, Order, ReadTask
 from sparktxn.errors import ConfigurationError
 from sparktxn.store import Store, read_task
@@ -95,17 +97,34 @@ def read_arrow(
         is_latest = checked_rows(view.topics.values(), rows)
         selection = _selection(store, view, columns, where, is_latest=is_latest)
         plan = partial(store.plan_view, order=order, isolation=isolation, rows="all")
-        tasks = plan(view, columns=selection.read)
-        planned: list[ReadTask] = []
-        for topic in view.topics.values() if is_latest else ():
-            bounds = {key: (0, None) for key in view.partitions if key[0] == topic.name}
-            planned += plan(view, bounds=bounds, columns=plan_columns(key_columns(topic.settings)))
+        asked = [_asked_of(topic, selection.conditions) for topic in view.topics.values()] if is_latest else []
+        tasks = plan(view, columns=selection.read, bounds=reduce(or_, (one.bounds for one in asked)) if asked else None)
+        planned = [
+            replace(task, conditions=one.conditions)
+            for one in asked
+            for task in plan(view, bounds=one.bounds, columns=plan_columns(one.key))
+        ]
         store_options = store.options
     read = partial(read_task, options=store_options, batch_rows=batch_rows)
     ordered = _of_topics(tasks, names, selection)
     found = _latest(view, ordered, planned, read) if is_latest else (rows for task in ordered for rows in read(task))
     batches = (batch for rows in found for batch in selection.of(rows))
     return pa.RecordBatchReader.from_batches(selection.schema, batches)
+
+
+class _Asked(NamedTuple):
+    """What a read of latest rows asks of a keyed topic: its partitions, and which conditions are on its key."""
+
+    key: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+    bounds: dict[TopicPartitionKey, tuple[int, int | None]]
+
+
+def _asked_of(topic: TopicState, conditions: Iterable[Condition]) -> _Asked:
+    key = key_columns(topic.settings)
+    own = key_conditions(key, conditions)
+    numbers = key_partitions(key, own, known_columns(topic.schema), topic.partition_count)
+    return _Asked(key, own, {(topic.name, number): (0, None) for number in numbers})
 
 
 def _latest(

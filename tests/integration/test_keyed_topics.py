@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark_txnlog.options.options import READ, ReadOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, read_columns, schema_of
 from sparktxn import ConfigurationError, Consumer, Producer, SinkCommit, Store, TopicPartition, read_arrow, to_pandas
+from sparktxn._engine.format.commands import AlterTopic
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn._rows.scan.latestrows import LatestPlan
@@ -210,6 +211,7 @@ def test_what_administrators_may_not_do(store: Store) -> None:
             (lambda: _altered(admin, "cleanup.policy", "compact,delete"), ErrorCode.INVALID_CONFIG),
             (lambda: _altered(admin, "retention.ms", "1000"), ErrorCode.INVALID_CONFIG),
             (lambda: _altered(admin, "partition.key", "name"), ErrorCode.INVALID_CONFIG),
+            (lambda: _altered(admin, "table.formats", "delta,iceberg"), ErrorCode.INVALID_CONFIG),
             (lambda: admin.create_topics([_new("floats", pa.float64())]), ErrorCode.INVALID_CONFIG),
             (lambda: admin.create_topics([_new("lists", pa.list_(pa.int64()))]), ErrorCode.INVALID_CONFIG),
             (lambda: admin.create_topics([NewTopic("bare", 1, config=SETTINGS)]), ErrorCode.INVALID_CONFIG),
@@ -479,10 +481,34 @@ def test_maintenance_goes_on_around_keyed_topics(store: Store) -> None:
     maintain(store)
     assert rewrite(store, {"rewrite.min.segments": 2}).ranges
     assert (ends(store), latest(store)) == (before, {1: "2"})
-    with AdminClient({"bootstrap.servers": store.uri} | CALM) as admin:
-        settled(_altered(admin, "table.formats", "delta"))
+    # Clients refuse it when it is set. Where one has not, the topics that can be tables are published.
+    topic_id = store.view(["keyed"]).topics["keyed"].topic_id
+    store.log.submit([AlterTopic("x" * 20, "keyed", topic_id, {"table.formats": "delta"})])
     with pytest.raises(ConfigurationError, match=r"primary\.key"):
         publish_tables(store)
+    store.create_topic("shown", settings={"table.formats": "delta"}, schema=SCHEMA)
+    assert "shown" in str(maintain(store))
+
+
+def test_a_keyed_topic_is_no_table_of_other_engines(store: Store) -> None:
+    """It is refused when it is set, by name, and never once a day by maintenance."""
+    wanted = SETTINGS | {"table.formats": "delta"}
+    with pytest.raises(ConfigurationError, match=r"'table\.formats' is 'delta'.*primary\.key"):
+        store.create_topic("shown", settings=wanted, schema=SCHEMA)
+    with AdminClient({"bootstrap.servers": store.uri} | CALM) as admin:
+        replaced = ConfigResource(ConfigResource.Type.TOPIC, "keyed", set_config={"table.formats": "iceberg"})
+        for call in (
+            lambda only: admin.create_topics([NewTopic("new", 1, config=wanted, schema=SCHEMA)], validate_only=only),
+            lambda only: admin.alter_configs([replaced], validate_only=only),
+        ):
+            for validate_only in (True, False):
+                with pytest.raises(KafkaException, match=r"table\.formats.*primary\.key") as raised:
+                    settled(call(validate_only))
+                assert raised.value.error.code() == ErrorCode.INVALID_CONFIG
+        settled(_altered(admin, "table.formats", ""))
+        settled(_altered(admin, "upsert.missing", "null"))
+    assert {topic.name for topic in store.log.topics()} >= {"keyed", "plain"}
+    maintain(store)
 
 
 def test_a_plan_leaves_out_what_is_hidden_whatever_a_batch_has() -> None:

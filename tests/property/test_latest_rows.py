@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -219,12 +220,48 @@ def test_at_each_entry_the_latest_rows_are_those_of_a_dict(
         some = random.choice(sorted(expected)) if expected else program.key_of({"id": 0, "region": ""})
         wanted = list(zip(program.key.split(","), ["="] * len(some), some, strict=True))
         assert program.read(entry, where=wanted) == {key: row for key, row in expected.items() if key == some}
+        for asked in _conditions(random, program):
+            found = {
+                key: row for key, row in expected.items() if _meets(asked, dict(zip(program.columns, row, strict=True)))
+            }
+            assert program.read(entry, where=asked) == found, f"entry {entry}, {asked}"
         size = program.columns.index("size")
         bigger = {key: row for key, row in expected.items() if row[size] is not None and row[size] > 40}
         assert program.read(entry, where=[("size", ">", 40)]) == bigger
         assert program.read(entry, where=pc.field("size") > 40) == bigger
     _every_reader_agrees(program)
     program.close()
+
+
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, ">=": operator.ge,
+    "in": lambda value, values: value in values,
+    "not in": lambda value, values: value not in values,
+    "starts with": lambda value, start: value.startswith(start),
+}  # fmt: skip
+
+
+def _conditions(random: Random, program: Program) -> Iterator[list[tuple[str, str, Any]]]:
+    """On the whole key, on a part of it, several on a column, and together with other columns."""
+    ids, regions = range(-1, 9), ["", "EU", 'a"b', "US"]
+    on_ids = [
+        ("id", "=", random.choice(ids)), ("id", "in", random.choices(ids, k=3)), ("id", "<", random.choice(ids)),
+        ("id", "not in", random.choices(ids, k=2)),
+    ]  # fmt: skip
+    on_regions = [
+        ("region", "=", random.choice(regions)), ("region", "in", random.choices(regions, k=2)),
+        ("region", "!=", random.choice(regions)), ("region", "starts with", random.choice(["", "E", "a"])),
+    ]  # fmt: skip
+    others = [("name", ">=", "n3"), ("size", ">=", 30), ("size", "!=", 0)]
+    for _ in range(4):
+        asked = [random.choice(on_ids), random.choice(on_regions)]
+        asked += random.sample([*on_ids, *on_regions, *others], random.randint(0, 2))
+        random.shuffle(asked)
+        yield asked[random.choice([0, 0, 1]) :]
+
+
+def _meets(asked: list[tuple[str, str, Any]], row: dict[str, Any]) -> bool:
+    return all(row[name] is not None and _COMPARED[kind](row[name], value) for name, kind, value in asked)
 
 
 def _every_reader_agrees(program: Program) -> None:

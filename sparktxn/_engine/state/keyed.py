@@ -13,6 +13,7 @@ from sparktxn._engine.format.commands import CreateTopic
 from sparktxn._engine.format.decodeguard import KEYED_TOPICS
 from sparktxn._engine.format.schema import DELETED_COLUMN, check_columns
 from sparktxn._engine.state.delta import Refusal
+from sparktxn._engine.state.settings import TABLE_FORMATS
 from sparktxn._foundation.values.fieldtypes import Columns
 from sparktxn._foundation.values.structs import PartitionState, StoreState, TopicState
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
@@ -89,10 +90,24 @@ def as_keyed(settings: Mapping[str, str], columns: Columns | None) -> tuple[dict
         raise ConfigurationError(f"column {required!r} of a keyed topic is not null: expected no comma in its name")
     kept = _DEFAULTS | dict(settings) | ({_NOT_NULL: ",".join(required)} if required else {})
     stored = (*((name, kind, nullable or name not in key) for name, kind, nullable in given), _DELETED)
-    problem = _settings_problem(kept) or _columns_problem(key, stored if columns else None)
+    problem = _settings_problem(kept) or table_problem(kept) or _columns_problem(key, stored if columns else None)
     if problem is not None:
         raise ConfigurationError(problem)
     return kept, stored
+
+
+def table_problem(settings: Mapping[str, str | None]) -> str | None:
+    """Return why a keyed topic cannot be a table of other engines, if its settings say that it is one; None if not.
+
+    Clients refuse it, and not the log: nothing stored depends on it.
+    """
+    formats = settings.get(TABLE_FORMATS)
+    if not formats:
+        return None
+    return (
+        f"setting {TABLE_FORMATS!r} is {formats!r}: tables of other engines would show the superseded rows of a topic "
+        "with primary.key; leave it out, and read the latest rows with read_arrow() and its kin"
+    )
 
 
 def refuse_created(command: CreateTopic, store: StoreState) -> Refusal | None:
