@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparktxn._engine.format.commands import CreatePartitions, CreateTopic, DeleteTopic
 from sparktxn._engine.format.schema import check_schema
 from sparktxn._engine.log.log import Log
-from sparktxn._engine.state.keyed import as_keyed, is_keyed
+from sparktxn._engine.state.keyed import as_keyed, refuse_partitions
 from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
 from sparktxn._engine.state.topics import check_new_name
 from sparktxn._foundation.config.topic import check_topic_settings
@@ -120,12 +120,8 @@ def create_partitions(log: Log, new: NewPartitions, *, validate_only: bool) -> N
             f"{PARTITION_COUNT_MAX}, not {new.new_total_count}"
         )
         raise refusal(ErrorCode.INVALID_PARTITIONS, reason)
-    if is_keyed(topic):
-        reason = (
-            f"topic {new.topic!r} has a key (primary.key), which chooses the partition: the number of its partitions "
-            "never changes; create another topic and copy the rows"
-        )
-        raise refusal(ErrorCode.INVALID_PARTITIONS, reason)
+    if refused := refuse_partitions(topic):
+        raise CommandRefused(refused.code, refused.reason)
     if not validate_only:
         command = CreatePartitions(log.ids.token(), new.topic, topic.topic_id, new.new_total_count)
         log.submit([command])

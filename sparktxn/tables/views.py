@@ -8,6 +8,7 @@ transactions.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial, reduce
 from operator import attrgetter, or_
@@ -131,14 +132,14 @@ def _latest(
     view: ReadView, tasks: Iterable[ReadTask], planned: Sequence[ReadTask], read: Callable[[ReadTask], Any]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the latest rows that `tasks` read; the plan of a partition is made when its first rows are asked for."""
+    own: dict[TopicPartitionKey, list[ReadTask]] = defaultdict(list)
+    for task in sorted(planned, key=attrgetter("start_offset")):
+        own[task.topic, task.partition].append(task)
     of_partition, plan = None, None
     for task in tasks:
         if plan is None or of_partition != (task.topic, task.partition):
             of_partition = (task.topic, task.partition)
-            own = sorted(
-                (one for one in planned if (one.topic, one.partition) == of_partition), key=attrgetter("start_offset")
-            )
-            plan = plan_latest(own, key_columns(view.topics[task.topic].settings), read)
+            plan = plan_latest(own[of_partition], key_columns(view.topics[task.topic].settings), read)
         for rows in read(task):
             if rows.num_rows:
                 yield plan.of(rows)

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -295,6 +296,23 @@ def test_typed_records_have_their_columns(console: Console) -> None:
     assert first["columns"]["id"] == 1_000_001
     assert first["columns"]["at"] == "2026-05-04 16:00:00.000001Z"
     assert (second["columns"]["name"], second["columns"]["raw"]["text"]) == (None, "x")
+
+
+def test_records_of_a_keyed_topic_are_all_rows_and_a_delete_is_seen_as_one() -> None:
+    with closing(World({})) as world:
+        columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        world.store.create_topic("keyed", 1, schema=columns, settings={"primary.key": "id"})
+        with world.producer() as producer:
+            producer.produce_arrow("keyed", pa.table({"id": [1, 2], "name": ["a", "b"]}))
+            producer.produce_arrow("keyed", pa.table({"id": [1]}), delete=True)
+        console = Console(world.store)
+        for target in ("/topics/keyed/records", "/topics/keyed/records?partition=0"):
+            found = console.data(target)["records"]
+            assert len(found) == 3, target
+            assert "_deleted" in console.page(target)
+        assert "true" in console.page("/topics/keyed/records/0/2")
+        lines = console.get("/topics/keyed/download?format=jsonl&partition=0").text
+        assert [line.count('"_deleted":true') for line in lines.splitlines()] == [0, 0, 1]
 
 
 def test_cells_show_values_exactly(console: Console) -> None:

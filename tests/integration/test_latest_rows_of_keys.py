@@ -47,6 +47,30 @@ def _produced(store: Store, table: pa.Table, **more: Any) -> None:
         producer.produce_arrow("keyed", table, **more)
 
 
+@pytest.mark.parametrize("segment_format", ["parquet", "arrow"])
+@pytest.mark.parametrize("inline", [0, 16_384])
+def test_a_condition_on_deletes_is_about_what_readers_show(store: Store, segment_format: str, inline: int) -> None:
+    """An upsert is stored with null there, and shown with false."""
+    more = {"segment.format": segment_format, "append.inline.bytes": inline}
+    store.create_topic("other", 2, settings=SETTINGS | more, schema=SCHEMA)
+    with producer_of(store) as producer:
+        for delete in (False, True, False):
+            with producer.transaction():
+                producer.produce_arrow("other", rows(*range(9)))
+                if delete:
+                    producer.produce_arrow("other", pa.table({"id": [3, 4]}), delete=True)
+    whole = read_arrow(store, "other", rows="all", columns=["_offset", "_deleted"]).read_all().to_pylist()
+    assert {row["_deleted"] for row in whole} == {True, False}
+    for operator, value, shown in (
+        ("=", False, [False]), ("!=", True, [False]), ("in", [False], [False]),
+        ("=", True, [True]), ("is not null", None, [True, False]), ("is null", None, []),
+    ):  # fmt: skip
+        where = [("_deleted", operator, value) if value is not None else ("_deleted", operator)]
+        found = read_arrow(store, "other", rows="all", columns=["_offset", "_deleted"], where=where).read_all()
+        assert found.to_pylist() == [row for row in whole if row["_deleted"] in shown], where
+    assert read_arrow(store, "other", where=[("_deleted", "=", False)]).read_all().num_rows == 9
+
+
 # One key of many.
 
 

@@ -587,6 +587,21 @@ print(sorted(missing))
 """
 
 
+def test_a_package_that_is_imported_anew_starts_its_jobs_once() -> None:
+    """As a notebook does that loads changed modules again: two sets of jobs would fold the same segments."""
+    program = """
+import importlib, sparktxn
+from sparktxn._foundation.process import backgroundjobs
+importlib.reload(sparktxn)
+started = []
+for name, start in backgroundjobs._registered.items():
+    started.append(start is sparktxn._start_background_jobs)
+print(started)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[True]", done.stderr
+
+
 def test_a_plain_producer_folds_and_publishes_after_its_first_checkpoint(tmp_path: Any) -> None:
     with Store.open(str(tmp_path), create=True) as store:
         store.create_topic("table", settings={"table.formats": "delta"})

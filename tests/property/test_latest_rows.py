@@ -222,7 +222,9 @@ def test_at_each_entry_the_latest_rows_are_those_of_a_dict(
         assert program.read(entry, where=wanted) == {key: row for key, row in expected.items() if key == some}
         for asked in _conditions(random, program):
             found = {
-                key: row for key, row in expected.items() if _meets(asked, dict(zip(program.columns, row, strict=True)))
+                key: row
+                for key, row in expected.items()
+                if _meets(asked, dict(zip(program.columns, row, strict=True)) | {"_deleted": False})
             }
             assert program.read(entry, where=asked) == found, f"entry {entry}, {asked}"
         size = program.columns.index("size")
@@ -241,6 +243,11 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
+_ON_DELETES: list[tuple[str, str, Any]] = [
+    ("_deleted", "=", False), ("_deleted", "!=", True), ("_deleted", "in", [False]), ("_deleted", "=", True),
+]  # fmt: skip
+
+
 def _conditions(random: Random, program: Program) -> Iterator[list[tuple[str, str, Any]]]:
     """On the whole key, on a part of it, several on a column, and together with other columns."""
     ids, regions = range(-1, 9), ["", "EU", 'a"b', "US"]
@@ -252,7 +259,7 @@ def _conditions(random: Random, program: Program) -> Iterator[list[tuple[str, st
         ("region", "=", random.choice(regions)), ("region", "in", random.choices(regions, k=2)),
         ("region", "!=", random.choice(regions)), ("region", "starts with", random.choice(["", "E", "a"])),
     ]  # fmt: skip
-    others = [("name", ">=", "n3"), ("size", ">=", 30), ("size", "!=", 0)]
+    others = [("name", ">=", "n3"), ("size", ">=", 30), ("size", "!=", 0), *_ON_DELETES]
     for _ in range(4):
         asked = [random.choice(on_ids), random.choice(on_regions)]
         asked += random.sample([*on_ids, *on_regions, *others], random.randint(0, 2))
@@ -275,7 +282,11 @@ def _every_reader_agrees(program: Program) -> None:
     }  # fmt: skip
     assert set(counts.values()) == {len(rows)}, counts
     applied: Rows = {}
-    for row in read_arrow(uri, "keyed", rows="all").read_all().to_pylist():
+    whole = read_arrow(uri, "keyed", rows="all").read_all().to_pylist()
+    for asked in ([one] for one in _ON_DELETES):
+        some = read_arrow(uri, "keyed", rows="all", where=asked).read_all().to_pylist()
+        assert some == [row for row in whole if _meets(asked, row)], asked
+    for row in whole:
         key = program.key_of(row)
         applied.pop(key, None)
         if not row["_deleted"]:

@@ -15,6 +15,7 @@ from sparktxn._engine.format.schema import DELETED_COLUMN, check_columns
 from sparktxn._engine.state.delta import Refusal
 from sparktxn._engine.state.settings import TABLE_FORMATS
 from sparktxn._foundation.values.fieldtypes import Columns
+from sparktxn._foundation.values.quantities import counted
 from sparktxn._foundation.values.structs import PartitionState, StoreState, TopicState
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
 
@@ -52,9 +53,14 @@ def required_columns(settings: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(names.split(",")) if names else ()
 
 
+def has_key(settings: Mapping[str, str]) -> bool:
+    """Return whether a topic with these settings has a key."""
+    return bool(settings.get(_PRIMARY_KEY))
+
+
 def is_keyed(topic: TopicState) -> bool:
     """Return whether a topic has a key."""
-    return bool(topic.settings.get(_PRIMARY_KEY))
+    return has_key(topic.settings)
 
 
 def declared_columns(topic: TopicState) -> Columns:
@@ -69,7 +75,7 @@ def declared_columns(topic: TopicState) -> Columns:
 
 def feature_missing(store: StoreState, command: CreateTopic) -> bool:
     """Return whether an entry must require the feature of keyed topics before one that has the command."""
-    return bool(command.settings.get(_PRIMARY_KEY)) and KEYED_TOPICS not in store.reader_features
+    return has_key(command.settings) and KEYED_TOPICS not in store.reader_features
 
 
 def as_keyed(settings: Mapping[str, str], columns: Columns | None) -> tuple[dict[str, str], Columns | None]:
@@ -112,7 +118,7 @@ def table_problem(settings: Mapping[str, str | None]) -> str | None:
 
 def refuse_created(command: CreateTopic, store: StoreState) -> Refusal | None:
     """Return why a topic with these settings and columns is refused; None if it is not, or its columns are wrong."""
-    if not command.settings.get(_PRIMARY_KEY):
+    if not has_key(command.settings):
         return None
     if feature_missing(store, command):
         reason = f"topic {command.name!r} has a key, and the store does not require the feature {KEYED_TOPICS!r} yet"
@@ -134,6 +140,17 @@ def refuse_altered(topic: TopicState, settings: Mapping[str, str]) -> Refusal | 
             )
     problem = _settings_problem(settings) if is_keyed(topic) else None
     return None if problem is None else Refusal(ErrorCode.INVALID_CONFIG, f"topic {topic.name!r}: {problem}")
+
+
+def refuse_partitions(topic: TopicState) -> Refusal | None:
+    """Return why a topic keeps the number of its partitions; None if it may grow."""
+    if not is_keyed(topic):
+        return None
+    return Refusal(
+        ErrorCode.INVALID_PARTITIONS,
+        f"topic {topic.name!r} has a key (primary.key), which chooses the partition: it keeps its "
+        f"{counted(topic.partition_count, 'partition')}; create another topic and copy the rows",
+    )
 
 
 def refuse_deleted_records(partition: PartitionState) -> Refusal | None:
@@ -193,5 +210,5 @@ def check_stored_columns(columns: Columns, settings: Mapping[str, str]) -> None:
     Raises:
         ConfigurationError: as there.
     """
-    keyed = bool(settings.get(_PRIMARY_KEY))
+    keyed = has_key(settings)
     check_columns(tuple(column for column in columns if not (keyed and column == _DELETED)))

@@ -106,7 +106,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
             f"topic {command.name!r} would have {command.partition_count} partitions: "
             f"expected 1 to {PARTITION_COUNT_MAX}",
         )
-    has_key = bool(keyed.key_columns(command.settings))
+    has_key = keyed.has_key(command.settings)
     if refusal := _check_settings(command.name, command.settings, typed=command.schema is not None, has_key=has_key):
         return refusal
     if refusal := unpublishable(command.name, command.settings, delta.store()):
@@ -173,12 +173,8 @@ def create_partitions(delta: Delta, command: CreatePartitions, context: Context)
             "above that and up to "
             f"{PARTITION_COUNT_MAX}, not {command.partition_count}",
         )
-    if keyed.is_keyed(topic):
-        return Refusal(
-            ErrorCode.INVALID_PARTITIONS,
-            f"topic {command.name!r} has a key (primary.key), which chooses the partition: it keeps its "
-            f"{counted(topic.partition_count, 'partition')}; create another topic and copy the rows",
-        )
+    if refusal := keyed.refuse_partitions(topic):
+        return refusal
     _add_partitions(delta, topic.topic_id, topic.partition_count, command.partition_count)
     delta.put(replace(topic, partition_count=command.partition_count))
     rebalance_subscribers(delta, context, topic.name)

@@ -79,7 +79,7 @@ def download(source: Source, asked: RequestParameters, name: str) -> Download:
     def batches() -> Iterator[pa.RecordBatch]:
         for number in numbers:
             bounds = {(name, number): (start if partition is not None else 0, None)}
-            for batch in batches_of(source.store, source.store.plan_view(view, bounds=bounds), _BATCH_ROWS):
+            for batch in batches_of(source.store, source.store.plan_view(view, bounds=bounds, rows="all"), _BATCH_ROWS):
                 yield from [batch] if wanted.is_empty else _filtered(batch, wanted)
 
     write = {"csv": _csv, "jsonl": _json_lines, "parquet": _parquet}[kind]

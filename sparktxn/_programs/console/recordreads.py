@@ -185,7 +185,7 @@ def from_offset(
     scanned, low, width = 0, start, 4 * count
     while low < end:
         bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] = {(topic, partition): (low, min(end, low + width))}
-        for row in _rows(store, store.plan_view(view, bounds=bounds, columns=columns_of(schema)), schema):
+        for row in _rows(store, store.plan_view(view, bounds=bounds, columns=columns_of(schema), rows="all"), schema):
             scanned += 1
             if wanted.meets(row):
                 if len(rows) == count:
@@ -218,7 +218,9 @@ def newest_committed(
         }
         some = _FirstRows(2 * count - len(rows))
         tasks = (
-            store.plan_commits(view, low, to_entry=high, bounds=bounds, columns=columns_of(schema)) if bounds else []
+            store.plan_commits(view, low, to_entry=high, bounds=bounds, columns=columns_of(schema), rows="all")
+            if bounds
+            else []
         )
         for row in _rows(store, tasks, schema):
             scanned += 1

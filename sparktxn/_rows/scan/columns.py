@@ -4,7 +4,7 @@ Kafka-record topics have Kafka's columns; typed topics have their own and ``_top
 ``_timestamp``. Both have those of the record's transaction, which only a reader gets that names them:
 
 * ``producer_id``, ``producer_epoch``: the producer's identity; null where no producer numbered the record.
-* ``transactional_id``: null outside transactions, and where the log has forgotten the id of the producer.
+* ``transactional_id``: null if no transactional producer wrote the record, and where the log has forgotten its id.
 * ``entry``: the log entry whose commit made the record visible; null while none has, and for aborted records.
 
 A typed topic has them with a leading underscore, as its other reserved names.

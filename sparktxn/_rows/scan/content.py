@@ -101,7 +101,7 @@ def check_all_rows(topics: Iterable[TopicState], rows: object) -> None:
         if rows is not None or is_keyed(topic):
             raise ConfigurationError(
                 f"topic {topic.name!r} has a key (primary.key), and this read gives all its rows, superseded ones and "
-                "deletes too: pass rows='all' if that is wanted; read_arrow() and its kin give the latest rows"
+                "deletes too: read_arrow() and its kin give the latest rows; in Python rows='all' asks for all"
                 if is_keyed(topic)
                 else f"rows is {rows!r}, and this read gives all rows of topic {topic.name!r}: leave rows out"
             )

@@ -328,7 +328,9 @@ class _Assembly:
         self.offset_column = offset_column(self.stored_schema)
         made = self.made_columns()
         self.stored_columns = [name for name in self.schema.names if name not in made]
-        stored = {name for name in self.stored_schema.names if name not in made}
+        # A delete is stored as true and all else as null, which readers show as false: nothing is left out by it.
+        stored = {name for name in self.stored_schema.names if name not in made and name != DELETED_COLUMN}
+        self._has_deletes = DELETED_COLUMN in self.stored_columns
         self.conditions = [condition for condition in task.conditions if condition.column in stored]
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
         self.returns_offsets = reserved_name(OFFSET, task.schema) in self.schema.names
@@ -367,7 +369,7 @@ class _Assembly:
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `kept`, all inside one file, of which `stored` has the rows from `first_row` on."""
-        if stored is not None and DELETED_COLUMN in stored.column_names:
+        if stored is not None and self._has_deletes:
             stored = _with_deletes(stored)
         if len(kept) > 1:
             yield from self._joined(kept, stored, batch_rows, first_row)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn._engine.state.keyed import key_columns, required_columns
+from sparktxn._engine.state.keyed import is_keyed, key_columns, required_columns
 from sparktxn._foundation.config.topic import is_compacted, topic_values
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
@@ -69,7 +69,7 @@ class StageTopic(Struct, frozen=True, kw_only=True):
             "partition.key",
             "message.timestamp.type",
         )
-        key_of_rows = topic.settings.get("primary.key")
+        keyed = is_keyed(topic)
         return cls(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -84,8 +84,8 @@ class StageTopic(Struct, frozen=True, kw_only=True):
             partition_key=key,
             has_times_of_entries=times == "LogAppendTime",
             is_compacted=is_compacted(topic.settings),
-            primary_key=key_columns(topic.settings) if key_of_rows else (),
-            required_columns=required_columns(topic.settings) if key_of_rows else (),
+            primary_key=key_columns(topic.settings) if keyed else (),
+            required_columns=required_columns(topic.settings) if keyed else (),
             missing_is_null=topic.settings.get("upsert.missing") == "null",
         )
 

@@ -23,6 +23,7 @@ from sparktxn._engine.log.views.knownstate import KnownState
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn._engine.objectstore.uri import path_of
+from sparktxn._engine.state.keyed import is_keyed
 from sparktxn._foundation.config.maintenance import RewriteSettings
 from sparktxn._foundation.config.topic import table_formats, topic_setting
 from sparktxn._foundation.process.clock import Clock, in_time
@@ -372,7 +373,7 @@ class PublishJob:
         tables = {id_: table for id_, table in tables.items() if id_ not in finished}
         known = _Known(topics, tables, places, features, copied, finished, {})
         for id_, topic in topics.items():
-            if topic.settings.get("primary.key"):
+            if is_keyed(topic):
                 known.refuse(id_, topic.name, _KEYED)
             elif (reason := _refusal(table_formats(topic.settings), topic.schema)) is not None:
                 known.refuse(id_, topic.name, reason)
