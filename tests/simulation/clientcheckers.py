@@ -19,6 +19,7 @@ __all__ = [
     "check_gaps",
     "check_group_offsets",
     "check_isolation",
+    "check_keyed_order",
     "check_let_go",
     "check_lost_writes",
     "check_monotonic_views",
@@ -52,6 +53,7 @@ def check_client_history(history: ClientHistory) -> None:
         check_monotonic_views,
         check_cycles,
         check_expectations,
+        check_keyed_order,
         check_half_messages,
     ):
         check(history)
@@ -222,6 +224,31 @@ def check_expectations(history: ClientHistory) -> None:
             own = [value for topic, partition, value in transaction.sent if (topic, partition) == where]
             for offset, value in enumerate(own, end):
                 assert offsets[value] == offset, f"{value} is at {offsets[value]}, and it expected {offset}"
+
+
+def check_keyed_order(history: ClientHistory) -> None:
+    """In keyed topics offset order is commit order: nothing is committed below what a reader has been given.
+
+    So the row of a key with the greatest offset is the one that was committed last, and no row is ever open.
+    """
+    ends: dict[tuple[str, Place], Record] = {}
+    for batch in history.reads():
+        for place, seen in batch.ranges.items():
+            if place[0] in history.keyed_topics:
+                assert seen.last_stable_offset == seen.log_end_offset, f"{batch.reader} saw open rows in {place}"
+        if not batch.is_of_commits:
+            continue
+        if batch.from_the_beginning:
+            ends = {where: record for where, record in ends.items() if where[0] != batch.reader}
+        known = dict(ends)
+        for record in batch.records:
+            if record.place[0] not in history.keyed_topics:
+                continue
+            where = (batch.reader, record.place)
+            before = known.get(where)
+            assert before is None or record.offset > before.offset, f"{record} was committed after {before}"
+            if where not in ends or record.offset > ends[where].offset:
+                ends[where] = record
 
 
 def check_stable_offsets(history: ClientHistory) -> None:

@@ -139,6 +139,7 @@ class ClientHistory(Struct):
     halves: set[str] = field(default_factory=set)
     decisions: dict[str, bool] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
+    keyed_topics: frozenset[str] = frozenset()
 
     def begin(self, process: str, transactional_id: str) -> Transaction:
         """A new attempt."""

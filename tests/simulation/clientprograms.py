@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, field
 
+from sparktxn._engine.format.keytext import key_texts, partitions_of_texts
 from sparktxn._engine.log.log import Log
 from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._foundation.config.store import StoreSettings
@@ -32,6 +33,7 @@ from tests.simulation.simulator import Process
 __all__ = [
     "ARROW",
     "COMPACTED",
+    "KEYED",
     "SETTINGS",
     "TYPED",
     "ClientWorld",
@@ -45,6 +47,7 @@ __all__ = [
 
 ARROW: Final = {"segment.format": "arrow", "compression.type": "none"}
 TYPED: Final = (("value", "binary", True),)
+KEYED: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.binary())])
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 SETTINGS: Final = StoreSettings(checkpoint_entries=6, checkpoint_seal_segments=3, request_timeout_ms=2_000)
 _CALL_S: Final = 5.0
@@ -58,6 +61,7 @@ _LINGERS: Final = 0.3
 _LINGERS_S: Final = (20.0, 120.0)
 """How long an instance may work on its inputs without a sign of life: it is taken out of its group meanwhile."""
 _INPUTS_MAX: Final = 4
+_KEYS: Final = 16
 _IN_VAIN_MAX: Final = 16
 """How often an instance looks in vain before it ends: long enough for the time-outs of those that have died."""
 
@@ -80,6 +84,8 @@ class ClientWorld(Struct):
     store: StoreSettings = SETTINGS
     typed: frozenset[str] = frozenset()
     """The topics that have declared columns: the value alone, at first."""
+    keyed: frozenset[str] = frozenset()
+    """The topics that have a key."""
 
     def begin(self, name: str, *, writes: bool) -> None:
         """Says, before the history begins, that a process will work."""
@@ -101,16 +107,26 @@ def connect(process: Process, world: ClientWorld) -> tuple[str, Log]:
         missing = [name for name in world.topics if log.topic(name) is None]
     with AdminClient({"bootstrap.servers": uri}) as admin:
         while missing:
-            new = [
-                NewTopic(name, world.topics[name], config=world.settings, schema=TYPED if name in world.typed else None)
-                for name in missing
-            ]
-            asked = admin.create_topics(new)
+            asked = admin.create_topics([_new_topic(world, name) for name in missing])
             world.history.operations += len(missing)
             missing = [name for name, future in asked.items() if not _is_created(future.exception())]
             if missing:
                 process.sleep(0.1)
     return uri, log
+
+
+def _new_topic(world: ClientWorld, name: str) -> NewTopic:
+    count = world.topics[name]
+    if name in world.keyed:
+        return NewTopic(name, count, config={"primary.key": "id", **world.settings}, schema=KEYED)
+    return NewTopic(name, count, config=world.settings, schema=TYPED if name in world.typed else None)
+
+
+def key_of(partition: int, count: int, number: int) -> int:
+    """Return a key of a keyed topic's partition: one of few, so that rows of different transactions have the same."""
+    keys = pa.array(range(_KEYS), pa.int64())
+    own = [key for key, at in enumerate(partitions_of_texts(key_texts([keys]), count).to_pylist()) if at == partition]
+    return own[number % len(own)]
 
 
 def _is_created(error: BaseException | None) -> bool:
@@ -221,7 +237,10 @@ class Writer:
                 try:
                     # Each record has a key of its own: a compaction must leave all of them.
                     key = f"{self._process.simulator.steps} {value}"
-                    if topic in self._world.typed:
+                    if topic in self._world.keyed:
+                        row = {"id": [key_of(partition, self._world.topics[topic], number)], "value": [value.encode()]}
+                        producer.produce_arrow(topic, pa.table(row, KEYED), partition)
+                    elif topic in self._world.typed:
                         producer.produce_arrow(topic, pa.table({"value": [value.encode()]}), partition)
                     else:
                         producer.produce(topic, value, key, partition=partition)
@@ -538,7 +557,7 @@ def read_view(
     isolation: Isolation = "read_committed",
 ) -> Batch:
     """The records of `ranges` in a view, by the tasks that a query would run."""
-    records = _records(store, view, store.plan(view, ranges, isolation=isolation, columns=_columns(view)))
+    records = _records(store, view, store.plan(view, ranges, isolation=isolation, columns=_columns(view), rows="all"))
     committed = isolation == "read_committed"
     return Batch(reader, view.entry, committed, whole, began, ended(), _seen(view, ranges), records)
 
@@ -555,7 +574,7 @@ def read_commits(
 ) -> Batch:
     """What entries after `after_entry` have committed, up to a limit or all, by the tasks that a query would run."""
     to_entry = store.commit_cut(view, after_entry, rows_max=rows_max).entry
-    tasks = store.plan_commits(view, after_entry, to_entry=to_entry, columns=_columns(view))
+    tasks = store.plan_commits(view, after_entry, to_entry=to_entry, columns=_columns(view), rows="all")
     seen = _seen(view, store.ranges(view, isolation="read_uncommitted"))
     records = _records(store, view, tasks)
     return Batch(reader, view.entry, True, True, began, ended(), seen, records, to_entry, after_entry == 0)

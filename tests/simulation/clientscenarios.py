@@ -61,6 +61,7 @@ __all__ = [
     "come_to_rest",
     "conditional",
     "halfmessages",
+    "keyed",
     "maintained",
     "prepared",
     "shared",
@@ -222,6 +223,21 @@ def conditional(simulator: Simulator, history: ClientHistory) -> None:
         simulator.add(name, deciding(world, transactional_id, 5))
     world.begin("writer", writes=True)
     simulator.add("writer", writing(world, "third", 1))
+    simulator.add("follower", following(world))
+
+
+def keyed(simulator: Simulator, history: ClientHistory) -> None:
+    """Writers and a decider, two of them with one transactional id, whose transactions are about keyed topics too."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
+    world.keyed = history.keyed_topics = frozenset(("left", "in")[: 1 + simulator.seed % 2])
+    for name, transactional_id in {"writer": "first", "zombie": "first", "other": "second"}.items():
+        world.begin(name, writes=True)
+        simulator.add(name, writing(world, transactional_id, 3))
+    world.begin("decider", writes=True)
+    simulator.add("decider", deciding(world, "third", 3))
+    simulator.add("vacuum", vacuuming(world))
+    if simulator.seed % 3 == 1:
+        simulator.add("rewrite", rewriting(world))
     simulator.add("follower", following(world))
 
 

@@ -18,6 +18,7 @@ from tests.simulation.clientscenarios import (
     come_to_rest,
     conditional,
     halfmessages,
+    keyed,
     maintained,
     prepared,
     shared,
@@ -60,6 +61,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "unnamed": unnamed,
     "conditional": conditional,
     "halfmessages": halfmessages,
+    "keyed": keyed,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks", "groups", "published")
 

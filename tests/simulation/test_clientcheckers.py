@@ -253,6 +253,27 @@ def test_a_transaction_that_does_not_stand_where_it_expected_is_rejected() -> No
     rejected(checkers.check_expectations, expecting(1), r"b1\.0< is at 2, and it expected 1")
 
 
+def test_a_row_that_is_committed_below_a_later_one_is_rejected_in_a_keyed_topic() -> None:
+    first, second = batch(B[0], to_entry=5), batch(A[0], to_entry=6)
+    for keyed, batches in ((set(), (first, second)), ({"left"}, (second, first))):
+        seen = history(batches=batches)
+        seen.keyed_topics = frozenset(keyed)
+        checkers.check_keyed_order(seen)
+    wrong = history(batches=(first, second))
+    wrong.keyed_topics = frozenset({"left"})
+    rejected(checkers.check_keyed_order, wrong, "was committed after")
+    again = history(batches=(first, replace(second, from_the_beginning=True)))
+    again.keyed_topics = frozenset({"left"})
+    checkers.check_keyed_order(again)
+
+
+def test_an_open_row_of_a_keyed_topic_is_rejected() -> None:
+    seen = history(batches=(batch(stable=2),))
+    checkers.check_keyed_order(seen)
+    seen.keyed_topics = frozenset({"left"})
+    rejected(checkers.check_keyed_order, seen, "open rows")
+
+
 def test_a_reader_that_goes_back_is_rejected() -> None:
     rejected(checkers.check_order, history(batches=(batch(B[0], A[0]),)), "after offset 2")
 
