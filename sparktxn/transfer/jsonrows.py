@@ -11,14 +11,16 @@ import base64
 import json
 import math
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn._engine.format.schema import DELETED_COLUMN
 from sparktxn._rows.scan.columns import leaves
+from sparktxn._rows.stage.keyedrows import WHOLE_ROW
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.transfer.exactvalues import YEARS_US, WrongLine, bytes_of, shown, text_reader, whole_of
 
@@ -208,6 +210,37 @@ _YEARS: Final = {
 """The first and the last value of the years 1 to 9999."""
 
 
+def key_reader(fields: Sequence[pa.Field]) -> Callable[[bytes], tuple[Any, ...]]:
+    """Return what reads a key of these columns, as a keyed topic has it as text (PROTOCOL.md, "Keyed topics").
+
+    What it returns has a value for each column. It takes JSON that is written otherwise, too: with spaces, for example.
+    It raises ValueError for what is not such a key.
+    """
+    if len(fields) > 1:
+        readers = [json_reader(field) for field in fields]
+        names = ", ".join(field.name for field in fields)
+
+        def read_array(key: bytes) -> tuple[Any, ...]:
+            values = parsed(_of_utf8(key))
+            if not isinstance(values, list) or len(values) != len(readers):
+                raise ValueError(f"{shown(key.decode())} is not a JSON array of {len(readers)} values: {names}")
+            return tuple(read(value) for read, value in zip(readers, values, strict=True))
+
+        return read_array
+    kind = fields[0].type
+    if pa.types.is_binary(kind):
+        return lambda key: (key,)
+    read = text_reader(kind)
+    return lambda key: (read(_of_utf8(key)),)
+
+
+def _of_utf8(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 ({error.reason} at byte {error.start + 1})") from None
+
+
 class _Column(NamedTuple):
     """A column of the topic, and what reads its values."""
 
@@ -242,6 +275,7 @@ class JsonRows:
         is_record: they are those of Kafka's record, whose bytes are text.
         names: the topic's name of each of a line's members, where they differ.
         ignored: members that are left out; None: all that the topic does not have.
+        whole: columns of a keyed topic that each upsert must have: a line without true in its ``_deleted``.
     """
 
     def __init__(
@@ -251,9 +285,11 @@ class JsonRows:
         is_record: bool = False,
         names: Callable[[str], str] = str,
         ignored: Iterable[str] | None = (),
+        whole: Iterable[str] = (),
     ) -> None:
         self._schema = schema
         self._required = {field.name for field in schema if not field.nullable}
+        self._whole = frozenset(whole) - self._required
         if is_record:
             self._required.add("value")
         self._names = names
@@ -293,7 +329,7 @@ class JsonRows:
     def _add(self, row: Any, columns: dict[str, list[Any]], count: int) -> None:
         if not isinstance(row, dict):
             raise ValueError(f"expected a JSON object on each line, and found {shown(row)}")  # noqa: TRY004
-        missing = self._required
+        missing, absent, is_delete = self._required, self._whole, False
         for name, value in row.items():
             if name not in self._known:
                 self._known[name] = self._column(name)
@@ -311,10 +347,16 @@ class JsonRows:
                 raise ValueError(f"column {mine!r}: {error}") from None
             if mine in missing:
                 missing = missing - {mine}
+            elif mine in absent:
+                absent = absent - {mine}
+            elif mine == DELETED_COLUMN:
+                is_delete = value is True
         if missing:
             raise ValueError(
                 f"column {min(missing)!r} is missing: expected it on each line, and null only where the topic allows it"
             )
+        if absent and not is_delete:
+            raise ValueError(f"column {min(absent)!r} is missing: {WHOLE_ROW}")
 
     def _column(self, name: str) -> _Column | None:
         """Return a member's column and what reads it; None if it is left out."""

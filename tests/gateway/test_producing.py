@@ -6,7 +6,7 @@ import asyncio
 
 import pyarrow as pa
 import pytest
-from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record._crecords import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode as WireCode
 
 from sparktxn._foundation.values.structs import ProducerIdAndEpoch
@@ -187,31 +187,6 @@ def test_values_that_are_no_rows_of_a_typed_topic_are_refused(tmp_path, records)
         served.broker.store.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
         assert (await produce(client, "typed", 0, records)).error_code == WireCode.invalid_record
         assert await read_all(client, "typed") == []
-
-    at_a_gateway(tmp_path, case)
-
-
-def test_rows_of_keyed_topics_have_keys_and_a_delete_has_no_value(tmp_path):
-    """A client that reads a compacted topic sees what it expects; rows from clients are refused by name."""
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-
-    async def case(served: Gateway, client: RawClient) -> None:
-        store = served.broker.store
-        store.create_topic("keyed", settings={"primary.key": "id"}, schema=schema)
-        stager = store.stage_plan(["keyed"]).open(seed=0, default_topic="keyed")
-        stager.write(pa.table({"id": [1, 2], "name": ["a", None]}))
-        stager.write(pa.table({"id": [1]}), delete=True)
-        store.commit(stager.finish())
-        found = DefaultRecordBatch(bytes((await fetch(client, "keyed", 0, 0)).records))
-        assert [(record.key, record.value) for record in found] == [
-            (b"1", b'{"id":1,"name":"a"}'),
-            (b"2", b'{"id":2,"name":null}'),
-            (b"1", None),
-        ]
-        refused = await produce(client, "keyed", 0, typed(b'{"id":1,"name":"b"}'))
-        assert refused.error_code == WireCode.invalid_record
-        assert "primary.key" in refused.error_message
-        assert store.view(["keyed"]).partitions["keyed", 0].log_end_offset == 3
 
     at_a_gateway(tmp_path, case)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,13 @@ from sparktxn._engine.format.schema import DELETED_COLUMN, TIMESTAMP_COLUMN
 from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode
 
-_REFUSED = "nothing of this call was written"
+WHOLE_ROW: Final = (
+    "an upsert is a whole row, and null would take the place of what the key has there; give the column, or null in "
+    "it, or set the topic's setting upsert.missing to null"
+)
+"""Why an upsert that lacks a declared column is refused, and what helps."""
+
+_REFUSED: Final = "nothing of this call was written"
 
 
 def as_deletes(topic: StageTopic, rows: pa.Table) -> pa.Table:
@@ -61,16 +68,14 @@ def _with_deleted(rows: pa.Table, deleted: pa.Array) -> pa.Table:
 
 
 def _check_upserts(topic: StageTopic, rows: pa.Table, given: Collection[str], deleted: pa.Array) -> None:
-    declared = [name for name, _, _ in topic.schema or () if name != DELETED_COLUMN]
-    missing = [name for name in declared if name not in given]
-    if missing and not topic.missing_is_null:
+    missing = [name for name in topic.whole_columns if name not in given]
+    if missing:
         raise ConfigurationError(
-            f"column {missing[0]!r} of topic {topic.name!r} is missing, and an upsert is a whole row: null would take "
-            "the place of what the key has there; give the column, or null in it, or set the topic's setting "
-            f"upsert.missing to null; found {', '.join(given) or 'no columns'}"
+            f"column {missing[0]!r} of topic {topic.name!r} is missing: {WHOLE_ROW}; "
+            f"found {', '.join(given) or 'no columns'}"
         )
     for name in topic.required_columns:
-        if name in missing or pc.any(pc.and_not(rows.column(name).is_null(), _chunked(deleted))).as_py():
+        if name not in given or pc.any(pc.and_not(rows.column(name).is_null(), _chunked(deleted))).as_py():
             raise ConfigurationError(
                 f"column {name!r} of topic {topic.name!r} may not be null in an upsert, and it is in at least one row"
             )

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn._engine.format.schema import DELETED_COLUMN
 from sparktxn._engine.state.keyed import is_keyed, key_columns, required_columns
 from sparktxn._foundation.config.topic import is_compacted, topic_values
 from sparktxn._foundation.values import arguments
@@ -54,6 +55,13 @@ class StageTopic(Struct, frozen=True, kw_only=True):
     primary_key: tuple[str, ...] = ()
     required_columns: tuple[str, ...] = ()
     missing_is_null: bool = False
+
+    @property
+    def whole_columns(self) -> tuple[str, ...]:
+        """The columns that each upsert must have: none of a topic without a key, or with ``upsert.missing=null``."""
+        if not self.primary_key or self.missing_is_null:
+            return ()
+        return tuple(name for name, _, _ in self.schema or () if name != DELETED_COLUMN)
 
     @classmethod
     def of(cls, topic: TopicState) -> StageTopic:

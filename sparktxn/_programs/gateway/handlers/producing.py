@@ -128,7 +128,8 @@ async def _taken(broker: Broker, request: Request, asked: AskedTopic, part: Any)
         transaction: TransactionOfBatch | int | None = None
         if batch.producer_id != _NO_PRODUCER:
             identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-        if batch.is_transactional and broker.settings.stores_transactions:
+        # Rows with a key are named in the list that ends the transaction, so they wait in memory in any case (rule K).
+        if batch.is_transactional and broker.settings.stores_transactions and not topic.primary_key:
             named = (body.transactional_id or "", topic, part.index, batch)
             transaction = await broker.calls.run(broker.transactions.identify, *named)
         elif batch.is_transactional:
@@ -189,19 +190,13 @@ def _decoded(
     if asked.topic_id not in (None, topic.topic_id):  # deleted, and made again
         raise unknown_id(asked.uuid)
     stage = StageTopic.of(topic)
-    if stage.primary_key:
-        raise CommandRefused(
-            ErrorCode.INVALID_RECORD,
-            f"topic {name!r} has a key (primary.key), and a gateway takes no rows for it yet: write them with "
-            "Producer.produce_arrow or Store.commit",
-        )
     now_ms = broker.log.clock.wall_ms()
     names_transactional = broker.settings.stores_transactions
     batch = decode_batch(records, now_ms, payload_max, names_transactional=names_transactional)
     if batch.producer_id != _NO_PRODUCER and batch.base_sequence < 0:
         raise CommandRefused(ErrorCode.INVALID_RECORD, "a batch of an idempotent producer has no sequence")
     try:
-        rows = conformed(stage, rows_of(stage, batch.records) if stage.schema else batch.records, now_ms)
+        rows = conformed(stage, rows_of(stage, partition, batch.records) if stage.schema else batch.records, now_ms)
     except RecordsRefused:
         raise
     except KafkaException as error:
