@@ -13,6 +13,7 @@ from sparktxn._engine.state.limits import PARTITION_COUNT_MAX
 if TYPE_CHECKING:
     from sparktxn._engine.state.internal import INTERNAL_TOPICS
     from sparktxn._rows.scan.columns import output_schema
+    from sparktxn._rows.scan.latesttask import LatestTask
     from sparktxn._rows.scan.plan import ranges_within, rows_at_most
     from sparktxn._rows.scan.reader import segment_values
     from sparktxn._rows.scan.storedfiles import merged_files, whole_files
@@ -28,6 +29,7 @@ __all__ = [
     "PARTITION_COUNT_MAX",
     "SYSTEM_TABLES",
     "CommitResult",
+    "LatestTask",
     "ReplayMismatch",
     "SinkCommit",
     "StagePlan",
@@ -57,6 +59,7 @@ _HOMES: Final = {
     "read_object": "sparktxn.store.registry",
     "segment_values": "sparktxn._rows.scan.reader",
     "CommitResult": "sparktxn._rows.stage.batchcommits",
+    "LatestTask": "sparktxn._rows.scan.latesttask",
     "ReplayMismatch": "sparktxn._rows.stage.batchcommits",
     "SYSTEM_TABLES": "sparktxn.store.store",
     "SinkCommit": "sparktxn._rows.stage.batchcommits",

@@ -37,9 +37,25 @@ from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 from sparktxn._foundation.values.quantities import html_table
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
-from sparktxn._rows.scan.columns import with_columns
+from sparktxn._rows.scan.columns import known_columns, one_layout, with_columns
 from sparktxn._rows.scan.commitorder import checked_commits, plan_commits
-from sparktxn._rows.scan.content import Asked, Rows, check_all_rows, checked_asked, checked_order, plan_view
+from sparktxn._rows.scan.conditions import Condition, checked_condition
+from sparktxn._rows.scan.content import (
+    Asked,
+    Rows,
+    check_all_rows,
+    checked_asked,
+    checked_order,
+    plan_view,
+)
+from sparktxn._rows.scan.latesttask import (
+    LatestTask,
+    check_keyed,
+    columns_read,
+    latest_bounds,
+    latest_columns,
+    latest_tasks,
+)
 from sparktxn._rows.scan.microbatchcut import CommitCut, commit_cut
 from sparktxn._rows.scan.offsets import committing_entry, offset_for_time
 from sparktxn._rows.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
@@ -403,6 +419,44 @@ class Store(NoCopies):
         view = self._asked(view, asked)
         tasks = plan_view(self.log.objects, view, bounds, order=order, isolation=isolation, **asked)
         return with_metadata(view, tasks, self.log)
+
+    def plan_latest(
+        self,
+        view: ReadView,
+        *,
+        columns: Sequence[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        partitions: Iterable[TopicPartitionKey] | None = None,
+    ) -> list[LatestTask]:
+        """Return tasks that read the latest rows of a view of keyed topics: one for each partition, in its order.
+
+        Any process runs them (`read_task`). It reads the columns of the key first, and holds what it leaves out.
+
+        Args:
+            view: what to read.
+            columns: names of columns; None: all but ``_deleted`` and those of the record's transaction.
+            conditions: conditions on columns of the topics, which all returned rows meet. Those that name whole keys
+                leave partitions out.
+            partitions: (topic, partition) of those to read; None: all.
+
+        Raises:
+            ConfigurationError: a topic has no key or no such column, a condition does not fit its column, or a
+                partition is not in the view.
+        """
+        self._check()
+        arguments.instance("view", view, ReadView)
+        check_keyed(view)
+        given = arguments.items("conditions", conditions, Condition)
+        wanted = None if partitions is None else arguments.items("partitions", partitions, tuple)
+        asked = checked_asked(columns, None, False)
+        names = latest_columns(view) if asked["columns"] is None else tuple(asked["columns"])
+        view = with_columns(view, [*names, *(condition.column for condition in given)], self.log)
+        known = known_columns(one_layout(view.topics.values()))
+        checked_conditions = tuple(checked_condition(condition, known) for condition in given)
+        bounds = latest_bounds(view, checked_conditions, wanted)
+        asked["columns"] = columns_read(view, names, checked_conditions)
+        parts = plan_view(self.log.objects, view, bounds, order="commit", isolation="read_committed", **asked)
+        return latest_tasks(view, with_metadata(view, parts, self.log), names, checked_conditions)
 
     @in_time("timeout_s", _clock_of)
     def files(

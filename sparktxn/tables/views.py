@@ -8,29 +8,22 @@ transactions.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial, reduce
-from operator import attrgetter, or_
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from sparktxn._engine.format.schema import DELETED_COLUMN, TYPED_OFFSET_COLUMN
+from sparktxn._engine.format.schema import DELETED_COLUMN
 from sparktxn._engine.log.views.readview import ReadView
-from sparktxn._engine.state.keyed import key_columns
 from sparktxn._foundation.values import arguments
-from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.columns import known_columns, one_layout, output_schema
 from sparktxn._rows.scan.conditions import Condition, Literal, checked_condition, conditions_of, matching
 from sparktxn._rows.scan.content import Rows, checked_order, checked_rows
-from sparktxn._rows.scan.latestrows import key_conditions, key_partitions, plan_columns, plan_latest
 from sparktxn._rows.scan.plan import Isolation, Order, ReadTask
 from sparktxn.errors import ConfigurationError
-from sparktxn.store import Store, read_task
+from sparktxn.store import LatestTask, Store, read_task
 from sparktxn.tables.tableaccess import AsOf, imported, moment_of, opened, pandas_frame
 
 if TYPE_CHECKING:
@@ -97,52 +90,19 @@ def read_arrow(
         view = store.view(names, **moment_of(store, as_of))
         is_latest = checked_rows(view.topics.values(), rows)
         selection = _selection(store, view, columns, where, is_latest=is_latest)
-        plan = partial(store.plan_view, order=order, isolation=isolation, rows="all")
-        asked = [_asked_of(topic, selection.conditions) for topic in view.topics.values()] if is_latest else []
-        tasks = plan(view, columns=selection.read, bounds=reduce(or_, (one.bounds for one in asked)) if asked else None)
-        planned = [
-            replace(task, conditions=one.conditions)
-            for one in asked
-            for task in plan(view, bounds=one.bounds, columns=plan_columns(one.key))
-        ]
+        tasks: Sequence[ReadTask | LatestTask]
+        if is_latest:
+            tasks = store.plan_latest(view, columns=selection.read, conditions=selection.conditions)
+            selection = selection._replace(conditions=())
+        else:
+            whole = store.plan_view(view, order=order, isolation=isolation, columns=selection.read, rows="all")
+            tasks = [replace(task, conditions=selection.conditions) for task in whole]
         store_options = store.options
-    read = partial(read_task, options=store_options, batch_rows=batch_rows)
-    ordered = _of_topics(tasks, names, selection)
-    found = _latest(view, ordered, planned, read) if is_latest else (rows for task in ordered for rows in read(task))
+    place = {name: number for number, name in enumerate(names)}
+    ordered = sorted(tasks, key=lambda task: (place[task.topic], task.partition))
+    found = (rows for task in ordered for rows in read_task(task, store_options, batch_rows=batch_rows))
     batches = (batch for rows in found for batch in selection.of(rows))
     return pa.RecordBatchReader.from_batches(selection.schema, batches)
-
-
-class _Asked(NamedTuple):
-    """What a read of latest rows asks of a keyed topic: its partitions, and which conditions are on its key."""
-
-    key: tuple[str, ...]
-    conditions: tuple[Condition, ...]
-    bounds: dict[TopicPartitionKey, tuple[int, int | None]]
-
-
-def _asked_of(topic: TopicState, conditions: Iterable[Condition]) -> _Asked:
-    key = key_columns(topic.settings)
-    own = key_conditions(key, conditions)
-    numbers = key_partitions(key, own, known_columns(topic.schema), topic.partition_count)
-    return _Asked(key, own, {(topic.name, number): (0, None) for number in numbers})
-
-
-def _latest(
-    view: ReadView, tasks: Iterable[ReadTask], planned: Sequence[ReadTask], read: Callable[[ReadTask], Any]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the latest rows that `tasks` read; the plan of a partition is made when its first rows are asked for."""
-    own: dict[TopicPartitionKey, list[ReadTask]] = defaultdict(list)
-    for task in sorted(planned, key=attrgetter("start_offset")):
-        own[task.topic, task.partition].append(task)
-    of_partition, plan = None, None
-    for task in tasks:
-        if plan is None or of_partition != (task.topic, task.partition):
-            of_partition = (task.topic, task.partition)
-            plan = plan_latest(own[of_partition], key_columns(view.topics[task.topic].settings), read)
-        for rows in read(task):
-            if rows.num_rows:
-                yield plan.of(rows)
 
 
 def to_pandas(
@@ -289,7 +249,6 @@ def _selection(
     if is_latest:
         own = [name for name in own if name != DELETED_COLUMN]
     names = own if columns is None else arguments.identifiers("columns", columns)
-    extra = [TYPED_OFFSET_COLUMN] if is_latest else []
     if isinstance(where, pc.Expression):
         # It does not say which columns it is about.
         layout = one_layout(store.with_columns(view).topics.values())
@@ -302,7 +261,7 @@ def _selection(
     layout = one_layout(store.with_columns(view, [*names, *asked]).topics.values())
     schema, known = output_schema(layout, names), known_columns(layout)
     conditions = tuple(condition for given in tuples for condition in _conditions(given, known))
-    read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions), *extra]))
+    read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
     return _Selection(schema, read, conditions, None)
 
 
@@ -355,10 +314,3 @@ def _of_python(condition: Condition, known: pa.Schema) -> Condition:
     is_binary = pa.types.is_binary(known.field(condition.column).type)
     text = condition.value.text
     return replace(condition, value=text.encode() if is_binary else text)
-
-
-def _of_topics(tasks: Iterable[ReadTask], topics: Sequence[str], selection: _Selection) -> Iterator[ReadTask]:
-    """Yield `tasks` in the order of `topics`, with the conditions that leave segments out."""
-    order = {name: number for number, name in enumerate(topics)}
-    for task in sorted(tasks, key=lambda task: (order[task.topic], task.partition, task.start_offset)):
-        yield replace(task, conditions=selection.conditions)

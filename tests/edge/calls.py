@@ -222,6 +222,10 @@ def _view(world: World) -> Any:
     return world.store.view(["t"])
 
 
+def _keyed_view(world: World) -> Any:
+    return world.store.view([world.keyed()])
+
+
 def _task(world: World) -> Any:
     view = _view(world)
     return world.store.plan(view, world.store.ranges(view))[0]
@@ -565,6 +569,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None, "by_segment": False}),
     "Store.plan_view": Call(lambda world: world.store.plan_view, lambda world: {"view": _view(world), "order": "offset", "isolation": "read_committed", "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None, "by_segment": False}),
+    "Store.plan_latest": Call(lambda world: world.store.plan_latest, lambda world: {"view": _keyed_view(world), "columns": ["id"], "conditions": [], "partitions": None}),
     "Store.files": Call(lambda world: world.store.files, lambda world: {"topic": _view(world), "order": "offset", "timeout_s": 5.0}),
     "Store.plan_commits": Call(lambda world: world.store.plan_commits, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None, "by_segment": False}),
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
@@ -739,6 +744,7 @@ NOT_CALLED: Final = {
     "PartitionView": "made by Store.view",
     "ReadView": "made by Store.view",
     "ReadTask": "made by Store.plan",
+    "LatestTask": "made by Store.plan_latest",
     "TableTask": "made by Store.plan_table",
     "TableSelection": "checked by Store.plan_table",
     "RefusedTable": "an answer",

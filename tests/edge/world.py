@@ -68,6 +68,13 @@ class World:
         self.admin.create_topics([NewTopic(name, 1, schema=pa.schema([("id", pa.int64())]))])[name].result()
         return name
 
+    def keyed(self) -> str:
+        """A topic with a key, for a call that may write to it."""
+        name = self.name("keyed")
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        self.store.create_topic(name, 1, settings={"primary.key": "id"}, schema=schema)
+        return name
+
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer at the beginning of ``t``, closed after the call."""
         consumer = Consumer(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,8 @@ import pytest
 from sparktxn import ConfigurationError, Producer, Store, read_arrow, to_pandas
 from sparktxn._engine.format import segment
 from sparktxn._rows.scan import segmentbytes
+from sparktxn.store import LatestTask
+from sparktxn.store.options import Condition
 from sparktxn.tables import to_duckdb, to_polars
 
 ROOM: Final = "sparktxn._rows.scan"
@@ -174,3 +179,82 @@ def test_frames_have_latest_rows_all_rows_and_those_of_an_entry(
     for wrong, named in (({"rows": "newest"}, "rows"), ({"columns": ["id", "other"]}, "other")):
         with pytest.raises(ConfigurationError, match=named):
             rows_of(store, wrong)
+
+
+# Tasks of latest rows: planned by a store, read by any process.
+
+_READS: Final = """
+import pickle, sys
+from sparktxn.store import read_task
+
+tasks = pickle.loads(sys.stdin.buffer.read())
+sys.stdout.buffer.write(pickle.dumps([batch.to_pylist() for task in tasks for batch in read_task(task, batch_rows=2)]))
+"""
+
+
+def _read_elsewhere(tasks: list[LatestTask]) -> list[dict[str, Any]]:
+    """The rows of tasks, read by a process that has opened no store."""
+    given = pickle.dumps(tasks)
+    found = subprocess.run([sys.executable, "-c", _READS], input=given, capture_output=True, check=True, timeout=60)
+    batches = pickle.loads(found.stdout)
+    assert all(0 < len(batch) <= 2 for batch in batches)
+    return [row for batch in batches for row in batch]
+
+
+def test_another_process_reads_the_tasks_of_latest_rows(store: Store) -> None:
+    _produced(store, rows(*range(9), name="a"))
+    before = store.view(["keyed"])
+    _produced(store, rows(2, 4, 6, name="b"))
+    _produced(store, pa.table({"id": [6, 7]}), delete=True)
+    now = store.view(["keyed"])
+    tasks = store.plan_latest(now)
+    assert len(tasks) == PARTITIONS == len({task.partition for task in tasks})
+    assert {task.topic for task in tasks} == {"keyed"}
+    assert _read_elsewhere(tasks) == read_arrow(store, "keyed").read_all().to_pylist()
+    assert _read_elsewhere(store.plan_latest(before, columns=("name", "_entry"))) == (
+        read_arrow(store, "keyed", columns=["name", "_entry"], as_of=before.entry).read_all().to_pylist()
+    )
+    newest = [Condition("name", "=", "a"), Condition("id", ">=", 4)]
+    found = _read_elsewhere(store.plan_latest(now, columns=["id"], conditions=newest))
+    assert sorted(row["id"] for row in found) == [5, 8]
+    one = store.plan_latest(now, conditions=[Condition("id", "=", 4)])
+    assert [row["name"] for row in _read_elsewhere(one)] == ["b"]
+    assert len(one) == 1
+    own = (one[0].topic, one[0].partition)
+    assert store.plan_latest(now, conditions=[Condition("id", "=", 4)], partitions=[own]) == one
+    assert store.plan_latest(now, conditions=[Condition("id", "=", 4)], partitions=[]) == []
+    counted = _read_elsewhere(store.plan_latest(now, columns=()))
+    assert counted == [{}] * 7
+
+
+def test_a_task_of_latest_rows_names_each_segment_once(store: Store) -> None:
+    """It is what Spark sends with each of its tasks."""
+    for number in range(30):
+        _produced(store, rows(*range(40), name=f"n{number}"))
+    view = store.view(["keyed"])
+    whole = len(pickle.dumps(store.plan_view(view, rows="all")))
+    assert len(pickle.dumps(store.plan_latest(view))) < whole * 1.2
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"columns": ["id", "other"]}, "'other'"),
+        ({"conditions": [Condition("other", "=", 1)]}, "'other'"),
+        ({"conditions": [Condition("id", "=", "x")]}, "id"),
+        ({"partitions": [("keyed", PARTITIONS)]}, f"partition {PARTITIONS}"),
+        ({"partitions": [("other", 0)]}, "'other'"),
+    ],
+)
+def test_what_no_task_of_latest_rows_can_be_planned_for_is_refused_by_name(
+    store: Store, asked: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        store.plan_latest(store.view(["keyed"]), **asked)
+
+
+def test_only_keyed_topics_have_latest_rows(store: Store) -> None:
+    store.create_topic("plain", 1)
+    with pytest.raises(ConfigurationError, match=r"'plain' has no key.*plan_view"):
+        store.plan_latest(store.view(["keyed", "plain"]))
+    assert store.plan_latest(store.view(["keyed"])) == []
