@@ -7,6 +7,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from sparktxn._engine.format.commands import (
+    AddPartitionsToTxn,
     Append,
     CommandResult,
     EndTxn,
@@ -68,6 +69,10 @@ class ProducerCommands(Struct, frozen=True):
             transaction=transaction,
             data=data,
         )
+
+    def begin(self, transaction: int) -> AddPartitionsToTxn:
+        """Begins a transaction that has no partitions yet."""
+        return AddPartitionsToTxn(*self._identity(transaction), partitions=())
 
     def end(self, transaction: int, *, committed: bool = True, timed_out_after_ms: int = 0) -> EndTxn:
         """Commits or aborts."""

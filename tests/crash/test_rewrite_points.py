@@ -77,7 +77,8 @@ def rows(process: Process, entry: int | None = None) -> Rows:
     found = []
     for task in plan_ranges(process.log.objects, process.log.objects.uri, view, ranges):
         for batch in read(process.log.objects, task):
-            found += [(task.topic, row["partition"], row["offset"], row["value"]) for row in batch.to_pylist()]
+            own = [f"{'_' if task.schema else ''}{name}" for name in ("partition", "offset")]
+            found += [(task.topic, *map(row.get, own), row["value"]) for row in batch.to_pylist()]
     return found
 
 

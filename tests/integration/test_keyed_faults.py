@@ -8,7 +8,7 @@
 * `null_keys`: a null in a key, or no key at all, makes a row for each run.
 * `asyncio`: clients that have no calls for columns write or read such a topic.
 
-The others are of compaction by key, merges, feeds of changes, vectors and erasure, which do not exist.
+The others are of merges, feeds of changes, vectors and erasure, which do not exist.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import ConfigurationError, KafkaException, Producer, Store, read_arrow
+from sparktxn.admin.topics import delete_topic
 from sparktxn.aio import AIOConsumer, AIOProducer
-from sparktxn.maintenance import rewrite, vacuum
+from sparktxn.maintenance import compact, rewrite, vacuum
 
 CALM = {"store.fsync": False, "checkpoint.fold.bytes.per.minute": 0}
 VACUUMED = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
@@ -66,9 +67,15 @@ def keys(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
+@pytest.mark.parametrize(
+    "job", [lambda store: rewrite(store, {"rewrite.min.segments": 2}).ranges, lambda store: compact(store).partitions]
+)
 @pytest.mark.parametrize("taken", [2, 3, 4, 6])
-def test_passes_over_some_files_bring_nothing_back(store: Store, taken: int) -> None:
+def test_passes_over_some_files_bring_nothing_back(store: Store, taken: int, job: Callable[[Store], int]) -> None:
     """The first files are merged while later ones are not written yet, and all of them later, with a vacuum."""
+    delete_topic(store.log, "keyed")
+    eager = {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
+    store.create_topic("keyed", 1, settings=SETTINGS | eager, schema=SCHEMA)
     history = [(rows(1, 2, name="a"),), (rows(2, 3, name="b"),), (keys(1),), (rows(4, name="c"),), (keys(2, 4),)]
     history += [(rows(4, name="d"),), (keys(3),), (rows(2, name="e"),)]
     shown: dict[int, dict[int, str]] = {}
@@ -81,10 +88,10 @@ def test_passes_over_some_files_bring_nothing_back(store: Store, taken: int) -> 
                 known[row["id"]] = row["name"]
         shown[store.view().entry] = dict(known)
         if number == taken:
-            assert rewrite(store, {"rewrite.min.segments": 2}).ranges == 1
+            assert job(store) == 1
     for entry, found in shown.items():
         assert latest(store, as_of=entry) == found
-    rewrite(store, {"rewrite.min.segments": 2})
+    assert job(store) == 1
     store.log.checkpoint()
     vacuum(store, VACUUMED)
     with Store.open(store.uri, options=CALM) as restarted:

@@ -99,10 +99,14 @@ class World:
             self.writer = self.process()
             return
         self.writer = self.process()
-        self.writer.submit(CreateTopic("topic", TOPIC, 2))
+        self.writer.submit(*self.created())
         told = self.writer.submit(InitProducerId("init", "job"))[0]
         self.producer = ProducerCommands.of("job", told)
         self.transaction = 0
+
+    def created(self) -> list[Command]:
+        """What makes the topic."""
+        return [CreateTopic("topic", TOPIC, 2)]
 
     def copy(self) -> World:
         """A world of its own with the same objects; no other process is in it."""

@@ -14,9 +14,12 @@ import pyarrow.compute as pc
 import pytest
 
 from sparktxn import Consumer, Producer, Store, TopicPartition, read_arrow, to_duckdb, to_pandas
+from sparktxn._foundation.config.maintenance import RewriteSettings
 from sparktxn._rows.scan import latestrows
+from sparktxn.admin.topics import delete_topic
 from sparktxn.errors import KafkaException
-from sparktxn.maintenance import rewrite, vacuum
+from sparktxn.maintenance import compact, rewrite, vacuum
+from sparktxn.maintenance.publishing.background import Folder
 from sparktxn.tables import to_polars
 from tests.compatibility.independent_reader import StoreReader
 from tests.seeds import examples, seed_of
@@ -51,16 +54,31 @@ class Program:
             "segment.rows": str(random.choice([2, 10_000_000])),
             "append.inline.bytes": random.choice(["0", "16384"]),
         }
-        settings = {"primary.key": self.key, "segment.format": random.choice(["parquet", "arrow"])} | small
-        self.store.create_topic("keyed", PARTITIONS, settings=settings, schema=SCHEMA)
+        compaction = {
+            "min.cleanable.dirty.ratio": random.choice(["0", "0.3"]),
+            "delete.retention.ms": random.choice(["0", "604800000"]),
+        }
+        settings = {"primary.key": self.key, "segment.format": random.choice(["parquet", "arrow"])}
+        self.settings = settings | small | compaction
         self.store.create_topic("plain", 1)
+        # The columns of an entry become more with those of its topic.
+        self.shown: dict[int, tuple[list[str], Rows]] = {}
+        self.create()
+        self.first_entry = 0
+        self.folder = Folder(self.store.log, 1 << 40, RewriteSettings(target_bytes=4_096, min_segments=2), pause_s=0)
+        self.numbers = count(1)
+        self.waiting: dict[str, list[Change]] = {"a": [], "b": []}
+        self.open_producers()
+
+    def create(self) -> None:
+        """Create the topic."""
+        self.store.create_topic("keyed", PARTITIONS, settings=self.settings, schema=SCHEMA)
         self.columns = list(SCHEMA.names)
         self.rows: Rows = {}
-        self.shown: dict[int, Rows] = {self.store.view().entry: {}}
-        self.first_entry = 0
-        self.numbers = count(1)
+        self.commit([])
+
+    def open_producers(self) -> None:
         self.producers = {name: self.producer(name) for name in ("a", "b")}
-        self.waiting: dict[str, list[Change]] = {"a": [], "b": []}
         self.plain = Producer({"bootstrap.servers": self.uri, "linger.ms": 0} | CALM)
 
     def producer(self, name: str) -> Producer:
@@ -102,7 +120,7 @@ class Program:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = row
-        self.shown[self.store.view().entry] = dict(self.rows)
+        self.shown[self.store.view().entry] = (self.columns, dict(self.rows))
 
     # steps
 
@@ -159,13 +177,32 @@ class Program:
             self.store.add_columns("keyed", pa.schema([(name, pa.int64())]))
             self.columns.append(name)
             self.rows = {key: (*row, None) for key, row in self.rows.items()}
-            self.shown = {entry: {k: (*row, None) for k, row in rows.items()} for entry, rows in self.shown.items()}
+            for entry, (columns, rows) in self.shown.items():
+                if columns is self.columns:
+                    self.shown[entry] = (columns, {key: (*row, None) for key, row in rows.items()})
             for producer in self.producers.values():
                 producer.abort_transaction(30)
                 producer.begin_transaction()
 
+    def create_again(self) -> None:
+        if not any(self.waiting.values()) and self.random.random() < 0.3:
+            delete_topic(self.store.log, "keyed")
+            self.create()
+            # Clients know a topic by its id for a while.
+            for producer in (*self.producers.values(), self.plain):
+                producer.close()
+            self.open_producers()
+
     def maintain(self) -> None:
-        rewrite(self.store, {"rewrite.min.segments": 2})
+        kind = self.random.choice(["compact", "compact", "rewrite", "fold"])
+        if kind == "compact":
+            compact(self.store, {"compact.target.bytes": self.random.choice([1_024, 33_554_432])})
+        elif kind == "rewrite":
+            rewrite(self.store, {"rewrite.min.segments": 2})
+        else:
+            self.store.log.checkpoint()
+            self.folder.after_checkpoint()
+            self.folder.step()
         if self.random.random() < 0.5:
             self.store.log.checkpoint()
         if self.random.random() < 0.3:
@@ -175,15 +212,16 @@ class Program:
     def run(self, steps: int) -> None:
         kinds: list[Callable[[], None]] = [
             *[self.produce] * 5, *[self.end] * 4, *[self.stage] * 2, *[self.append] * 2,
-            self.take_over, self.widen, self.maintain,
+            self.take_over, self.widen, self.create_again, *[self.maintain] * 2,
         ]  # fmt: skip
         for _ in range(steps):
             self.random.choice(kinds)()
 
     # what is read
 
-    def read(self, entry: int | None, **asked: Any) -> Rows:
-        table = read_arrow(self.store, "keyed", as_of=entry, columns=self.columns, **asked).read_all()
+    def read(self, entry: int, **asked: Any) -> Rows:
+        columns, _ = self.shown[entry]
+        table = read_arrow(self.store, "keyed", as_of=entry, columns=columns, **asked).read_all()
         found = {self.key_of(row): tuple(row.values()) for row in table.to_pylist()}
         assert len(found) == table.num_rows
         return found
@@ -215,7 +253,7 @@ def test_at_each_entry_the_latest_rows_are_those_of_a_dict(
     program.run(40)
     known = sorted(entry for entry in program.shown if entry >= program.first_entry)
     for entry in known:
-        expected = program.shown[entry]
+        columns, expected = program.shown[entry]
         assert program.read(entry) == expected, f"entry {entry}"
         some = random.choice(sorted(expected)) if expected else program.key_of({"id": 0, "region": ""})
         wanted = list(zip(program.key.split(","), ["="] * len(some), some, strict=True))
@@ -224,10 +262,10 @@ def test_at_each_entry_the_latest_rows_are_those_of_a_dict(
             found = {
                 key: row
                 for key, row in expected.items()
-                if _meets(asked, dict(zip(program.columns, row, strict=True)) | {"_deleted": False})
+                if _meets(asked, dict(zip(columns, row, strict=True)) | {"_deleted": False})
             }
             assert program.read(entry, where=asked) == found, f"entry {entry}, {asked}"
-        size = program.columns.index("size")
+        size = columns.index("size")
         bigger = {key: row for key, row in expected.items() if row[size] is not None and row[size] > 40}
         assert program.read(entry, where=[("size", ">", 40)]) == bigger
         assert program.read(entry, where=pc.field("size") > 40) == bigger

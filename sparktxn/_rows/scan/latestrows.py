@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Offsets = NDArray[np.int64]
 
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
 _ROWS_AT_ONCE: Final = 4_000_000
 """Keys of so many rows are compared at once: of more than that, in turns, by their hashes."""
 
@@ -39,8 +41,12 @@ class LatestPlan(Struct, frozen=True):
     superseded: Offsets
     deletes: Offsets
 
-    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return those of `rows` that are latest rows; they have a column of offsets, in their order."""
+    def with_deletes_from(self, offset: int) -> LatestPlan:
+        """Return a plan that leaves deletes in, but for those below `offset`."""
+        return LatestPlan(self.superseded, self.deletes[: self.deletes.searchsorted(offset)])
+
+    def of(self, rows: Rows) -> Rows:
+        """Return those of `rows`, at least one, that are latest rows; they have a column of offsets, in their order."""
         offsets = rows.column(TYPED_OFFSET_COLUMN).to_numpy()
         kept = None
         for hidden in (self.superseded, self.deletes):

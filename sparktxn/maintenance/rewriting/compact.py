@@ -1,5 +1,7 @@
 """Compaction by key (Kafka's ``cleanup.policy=compact``): leaves the newest committed record of each key.
 
+Of a keyed topic the record is a row, and a tombstone is a delete; all else is the same.
+
 A task is a whole partition, up to an offset. It takes effect in one entry.
 """
 
@@ -15,7 +17,6 @@ from sparktxn._engine.format.commands import Rewrite
 from sparktxn._engine.log.log import Log
 from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._engine.log.write.storeclock import store_now_ms
-from sparktxn._engine.state.keyed import is_keyed
 from sparktxn._foundation.config.maintenance import CompactSettings
 from sparktxn._foundation.config.topic import is_compacted
 from sparktxn._foundation.process.clock import in_time
@@ -118,12 +119,6 @@ def plan_compact(
 
 def _check_topics(view: ReadView, settings: CompactSettings) -> None:
     for name in settings.topics:
-        if is_keyed(view.topics[name]):
-            raise ConfigurationError(
-                f"setting 'compact.topics' has {name!r}, which has a key (primary.key): compact() takes no topics with "
-                "declared columns; leave it out",
-                ErrorCode.INVALID_CONFIG,
-            )
         policy = view.topics[name].settings.get("cleanup.policy", "delete")
         if not is_compacted(view.topics[name].settings):
             raise ConfigurationError(

@@ -1,24 +1,28 @@
 """Doing a task of a compaction: the newest offset of each key, whose record is copied into files with no name yet.
 
-The keys are read first, then all records. Both times the segments are read one after the other.
+The keys are read first, then all records. Both times the segments are read one after the other. Keyed topics are
+compacted by the plan that readers of their latest rows have.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from sparktxn._engine.format.schema import OFFSET_COLUMN
+from sparktxn._engine.format.schema import OFFSET_COLUMN, offset_column
 from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn._foundation.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import Compaction, SegmentRef
+from sparktxn._rows.scan.latestrows import plan_columns, plan_latest
 from sparktxn._rows.scan.plan import ReadTask
+from sparktxn._rows.scan.reader import read as read_rows
 from sparktxn._rows.scan.storedrecords import stored_records
 from sparktxn.maintenance.rewriting.compactplan import CompactTask
 from sparktxn.maintenance.rewriting.rewritefiles import FileCopy, NewFiles
@@ -186,15 +190,15 @@ def run_compact_task(task: CompactTask, options: Mapping[str, Any] | None = None
 def copy_newest(objects: ObjectStore, ids: Ids, clock: Clock, task: CompactTask) -> CompactedFiles:
     """Do a task with an open object store; the errors are those of `run_compact_task`."""
     read = task.read
-    choice = _Choice(task, newest_offsets(objects, read, task.buffer_bytes))
+    left_of = _latest_of(objects, task) if task.key else _newest_of(objects, task)
     copying = FileCopy(objects, ids, clock, task, _DECODED_BYTES_MAX)
     records = 0
     last: tuple[SegmentRef, pa.Table] | None = None
     for segment, rows in stored_records(objects, read, offsets=True):
         if segment.base_offset < read.start_offset:
-            rows = rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), read.start_offset))
+            rows = rows.filter(pc.greater_equal(rows.column(offset_column(rows.schema)), read.start_offset))
         records += rows.num_rows
-        left = choice.left_of(segment, rows)
+        left = left_of(segment, rows) if rows.num_rows else rows
         if left.num_rows:
             copying.add([segment], left, [left.num_rows])
             last = None
@@ -209,24 +213,32 @@ def copy_newest(objects: ObjectStore, ids: Ids, clock: Clock, task: CompactTask)
     return CompactedFiles(**copying.made(), compaction=task.compaction, replaced_records=records)
 
 
-class _Choice:
-    """Which records are left: the newest of each key, and those without a key."""
+LeftOf = Callable[[SegmentRef, pa.Table], pa.Table]
+"""Returns what is left of the records of a segment: the newest of each key."""
 
-    def __init__(self, task: CompactTask, newest: NewestOffsets) -> None:
-        self._tombstones_end = task.compaction.tombstones_end
-        self._newest = newest
 
-    def left_of(self, segment: SegmentRef, rows: pa.Table) -> pa.Table:
-        """Return what is left of the records of a segment."""
-        keys = rows.column("key")
-        newest = self._newest.between(segment.base_offset, segment.end_offset)
-        if not len(newest) and not keys.null_count:
+def _latest_of(objects: ObjectStore, task: CompactTask) -> LeftOf:
+    """Return what leaves the newest row of each key of a keyed topic, deletes above the tombstones' end among them."""
+    keys = replace(task.read, columns=plan_columns(task.key))
+    plan = plan_latest([keys], task.key, lambda some: read_rows(objects, some))
+    plan = plan.with_deletes_from(task.compaction.tombstones_end)
+    return lambda segment, rows: plan.of(rows)
+
+
+def _newest_of(objects: ObjectStore, task: CompactTask) -> LeftOf:
+    """Return what leaves the newest record of each key, tombstones above their end among them, and those without."""
+    newest, tombstones_end = newest_offsets(objects, task.read, task.buffer_bytes), task.compaction.tombstones_end
+
+    def left_of(segment: SegmentRef, rows: pa.Table) -> pa.Table:
+        keys, own = rows.column("key"), newest.between(segment.base_offset, segment.end_offset)
+        if not len(own) and not keys.null_count:
             return rows.slice(0, 0)
-        offsets = rows.column(OFFSET_COLUMN)
-        if len(newest) < rows.num_rows:
-            rows = rows.filter(pc.or_(pc.is_null(keys), pc.is_in(offsets, value_set=newest)))
-        if segment.base_offset < self._tombstones_end and rows.column("value").null_count:
+        if len(own) < rows.num_rows:
+            rows = rows.filter(pc.or_(pc.is_null(keys), pc.is_in(rows.column(OFFSET_COLUMN), value_set=own)))
+        if segment.base_offset < tombstones_end and rows.column("value").null_count:
             is_tombstone = pc.and_(pc.is_null(rows.column("value")), pc.is_valid(rows.column("key")))
-            is_old = pc.less(rows.column(OFFSET_COLUMN), self._tombstones_end)
+            is_old = pc.less(rows.column(OFFSET_COLUMN), tombstones_end)
             rows = rows.filter(pc.invert(pc.and_(is_tombstone, is_old)))
         return rows
+
+    return left_of

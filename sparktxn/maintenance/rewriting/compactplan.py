@@ -2,7 +2,8 @@
 
 As in Kafka (`LogCleanerManager.cleanableOffsets`, `grabFilthiestCompactedLog`) nothing at or above the last stable
 offset is compacted. Nor is anything at or above the first segment that is too young. A partition is compacted as a
-whole, from its log start on, once enough of it is new.
+whole, from its log start on, once enough of it is new. What is compacted of a keyed topic is the base of its latest
+rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from sparktxn._engine.log.views.readview import PartitionView, ReadView
 from sparktxn._engine.objectstore.contract import ObjectStore
-from sparktxn._engine.state.keyed import is_keyed
+from sparktxn._engine.state.keyed import key_columns
 from sparktxn._foundation.config.maintenance import CompactSettings
 from sparktxn._foundation.config.topic import is_compacted, topic_setting
 from sparktxn._foundation.values.structs import NO_PRODUCER_ID, NO_TRANSACTION, CompactedPrefix, Compaction, SegmentRef
@@ -28,11 +29,14 @@ _NOT_COMPACTED = CompactedPrefix(1, 0)
 class CompactTask(SegmentsTask, frozen=True):
     """A partition to compact by key, from the log start to `compaction`'s end.
 
-    The keys may take about `buffer_bytes` of memory.
+    The keys may take about `buffer_bytes` of memory. `key` has the columns of a keyed topic's key: below `clean_end`
+    no key is there twice.
     """
 
     compaction: Compaction
     buffer_bytes: int
+    key: tuple[str, ...] = ()
+    clean_end: int = 0
 
 
 def plan_compaction(
@@ -51,8 +55,7 @@ def plan_compaction(
         ViewExpired: it is missing because the vacuum has passed the view.
     """
     for partition in view.partitions.values():
-        # Keyed topics are not compacted yet.
-        if is_compacted(partition.topic.settings) and not is_keyed(partition.topic):
+        if is_compacted(partition.topic.settings):
             task = _planned(objects, partition, settings, now_ms)
             if task is not None:
                 yield task
@@ -93,10 +96,10 @@ def _planned(objects: ObjectStore, view: PartitionView, settings: CompactSetting
     dirty = [segment for segment in kept if segment.base_offset >= clean_end]
     if not _is_due(kept, dirty, limits, now_ms):
         return None
-    end = taken[-1].end_offset
+    end, key = taken[-1].end_offset, key_columns(view.topic.settings)
     compaction = Compaction(
         end_offset=end,
-        committed_entry=_committed_entry(kept, known),
+        committed_entry=_committed_entry(kept, known, is_keyed=bool(key)),
         tombstones_end=_tombstones_end(known, now_ms - limits.delete_retention_ms),
     )
     return CompactTask(
@@ -107,19 +110,24 @@ def _planned(objects: ObjectStore, view: PartitionView, settings: CompactSetting
         compression=topic_setting(view.topic.settings, "compression.type"),
         target_bytes=settings.target_bytes,
         buffer_bytes=settings.buffer_bytes,
+        key=key,
+        clean_end=clean_end,
         files=len({segment.name for segment in taken}),
         size_bytes=sum(segment.file_share_bytes for segment in taken),
         aborted_records=sum(segment.row_count for segment in taken) - sum(segment.row_count for segment in kept),
     )
 
 
-def _committed_entry(kept: list[SegmentRef], known: CompactedPrefix) -> int:
+def _committed_entry(kept: list[SegmentRef], known: CompactedPrefix, *, is_keyed: bool) -> int:
     """Return up to which entry a reader takes together what the compaction covers; 0 if no transaction is there.
 
-    A record outside transactions counts too: it may have replaced one of a transaction, now or in an earlier one.
+    A record outside transactions counts too: it may have replaced one of a transaction, now or in an earlier one. Those
+    of a keyed topic do not say that they are of one.
     """
-    has_transactions = known.committed_entry > 0 or any(
-        segment.transaction != NO_TRANSACTION or segment.producer_id == NO_PRODUCER_ID for segment in kept
+    has_transactions = (
+        is_keyed
+        or known.committed_entry > 0
+        or any(segment.transaction != NO_TRANSACTION or segment.producer_id == NO_PRODUCER_ID for segment in kept)
     )
     return max(segment.committed_entry for segment in kept) if has_transactions else 0
 
