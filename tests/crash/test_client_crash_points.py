@@ -11,6 +11,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar, cast
 
+import pyarrow as pa
 import pytest
 
 from sparktxn._engine.log.log import Log
@@ -29,6 +30,7 @@ from tests.seeds import share
 from tests.simulation.checkers import check_checkpoints, check_order
 from tests.simulation.clientcheckers import check_client_history
 from tests.simulation.clienthistory import ClientHistory, Transaction
+from tests.simulation.clientprograms import KEYED, key_of
 from tests.simulation.clientscenarios import come_to_rest
 from tests.simulation.history import Outcome
 from tests.simulation.sharedobjects import SharedObjects
@@ -65,11 +67,14 @@ class World:
         self._lend()
         with AdminClient({"bootstrap.servers": self.uri}) as admin:
             new = [NewTopic(name, count_, config=ARROW) for name, count_ in (("in", 2), ("out", 1), ("spare", 1))]
+            new.append(NewTopic("table", 2, config=ARROW | {"primary.key": "id"}, schema=KEYED))
             for future in admin.create_topics(new).values():
                 future.result()
+        self.history.keyed_topics = frozenset({"table"})
         producer = self.producer("before")
         for _ in range(2):
             commit(self, producer, fill(self, producer, "before"))
+        commit(self, producer, upsert(self, producer, "before"))
 
     def _open(self, objects: ObjectStore) -> Log:
         return open_log(objects, self.clock, next_number(), **SETTINGS)
@@ -156,9 +161,31 @@ def fill(world: World, producer: Producer, name: str, *, flush: bool = False) ->
     producer.begin_transaction()
     for number, (topic, partition) in enumerate((("in", 0), ("in", 1), ("out", 0), ("in", 0))):
         value = f"{noted.name}.{number}<"
-        producer.produce(topic, value, partition=partition)
+        insist(partial(producer.produce, topic, value, partition=partition))
         noted.sent.append((topic, partition, value))
         if flush and number % 2 == 0:
+            producer.flush(1.0)
+    return noted
+
+
+def row_of(partition: int, number: int, value: str) -> pa.Table:
+    """A row of the keyed topic, in a partition."""
+    return pa.table({"id": [key_of(partition, 2, number)], "value": [value.encode()]}, KEYED)
+
+
+def upsert(world: World, producer: Producer, name: str, *, mixed: bool = False, flush: bool = False) -> Transaction:
+    """A transaction with rows of a keyed topic, the same keys in each, and with a record of another one."""
+    noted = world.history.begin(name, name)
+    noted.fused = not (mixed and flush)
+    producer.begin_transaction()
+    for number, partition in enumerate((0, 1, 0)):
+        value = f"{noted.name}.{number}<"
+        insist(partial(producer.produce_arrow, "table", row_of(partition, number, value)))
+        noted.sent.append(("table", partition, value))
+        if mixed and number == 1:
+            insist(partial(producer.produce, "out", f"{noted.name}.9<", partition=0))
+            noted.sent.append(("out", 0, f"{noted.name}.9<"))
+        if flush and number == 1:
             producer.flush(1.0)
     return noted
 
@@ -273,7 +300,12 @@ def create_alter_and_delete(world: World) -> None:
         _settle(lambda: admin.create_partitions([NewPartitions("new", 3)])["new"], ErrorCode.INVALID_PARTITIONS)
         _settle(lambda: admin.delete_topics(["spare"])["spare"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     insist(lambda: world.log.refresh())
-    assert [(topic.name, topic.partition_count) for topic in world.log.topics()] == [("in", 2), ("new", 3), ("out", 1)]
+    assert [(topic.name, topic.partition_count) for topic in world.log.topics()] == [
+        ("in", 2),
+        ("new", 3),
+        ("out", 1),
+        ("table", 2),
+    ]
     assert world.log.store_state().settings == {"reject.transaction.message": "true"}
 
 
@@ -324,6 +356,51 @@ def fence(world: World) -> None:
         _settle(lambda: admin.fence_producers(["slow"])["slow"])
 
 
+def commit_keyed(world: World) -> None:
+    producer = world.producer("first")
+    world.begin()
+    commit(world, producer, upsert(world, producer, "first"))
+    commit(world, producer, upsert(world, producer, "first", flush=True))
+
+
+def commit_keyed_with_others(world: World) -> None:
+    producer = world.producer("first")
+    world.begin()
+    commit(world, producer, upsert(world, producer, "first", mixed=True, flush=True))
+
+
+def abort_keyed(world: World) -> None:
+    producer = world.producer("first")
+    world.begin()
+    noted = upsert(world, producer, "first", mixed=True, flush=True)
+    insist(lambda: producer.abort_transaction(1.0))
+    noted.outcome = Outcome.ABORTED
+    commit(world, producer, upsert(world, producer, "first"))
+
+
+def take_over_keyed(world: World) -> None:
+    """The second one fences the first, whose rows are uploaded and named by nothing."""
+    upsert(world, world.producer("before"), "before", mixed=True, flush=True).outcome = Outcome.ABORTED
+    world.begin()
+    producer = world.producer("before")
+    commit(world, producer, upsert(world, producer, "before"))
+
+
+def store_keyed(world: World, transactional_id: str | None) -> None:
+    """As a job of Spark commits: rows that are staged before, in one list."""
+    world.begin()
+    with Store.open(world.uri) as store:
+        for number in range(2):
+            noted = world.history.begin("job", transactional_id or "")
+            stager = insist(partial(store.stage_plan, ["table"])).open(seed=number, default_topic="table", inline=True)
+            noted.sent = [("table", partition, f"{noted.name}.{partition}<") for partition in (0, 1)]
+            for _, partition, value in noted.sent:
+                stager.write(row_of(partition, number, value))
+            staged, noted.ending = insist(stager.finish), 0
+            insist(partial(store.commit, staged, transactional_id=transactional_id))
+            noted.outcome = Outcome.COMMITTED
+
+
 CASES: dict[str, Callable[[World], None]] = {
     "fused commit": commit_fused,
     "early publish and commit": commit_early,
@@ -337,6 +414,12 @@ CASES: dict[str, Callable[[World], None]] = {
     "checkpoint and seal": checkpoint_and_seal,
     "sweep": sweep_time_outs,
     "fence": fence,
+    "keyed rows": commit_keyed,
+    "keyed rows with others": commit_keyed_with_others,
+    "keyed rows and abort": abort_keyed,
+    "keyed rows of two processes": take_over_keyed,
+    "keyed rows of a job": partial(store_keyed, transactional_id="job"),
+    "keyed rows of a job without an id": partial(store_keyed, transactional_id=None),
 }
 
 
