@@ -61,7 +61,7 @@ _LINGERS: Final = 0.3
 _LINGERS_S: Final = (20.0, 120.0)
 """How long an instance may work on its inputs without a sign of life: it is taken out of its group meanwhile."""
 _INPUTS_MAX: Final = 4
-_KEYS: Final = 16
+_KEYS: Final = 64
 _IN_VAIN_MAX: Final = 16
 """How often an instance looks in vain before it ends: long enough for the time-outs of those that have died."""
 
@@ -86,6 +86,9 @@ class ClientWorld(Struct):
     """The topics that have declared columns: the value alone, at first."""
     keyed: frozenset[str] = frozenset()
     """The topics that have a key."""
+    own_keys: bool = False
+    """Each row of them has a key of its own."""
+    keys_used: int = 0
 
     def begin(self, name: str, *, writes: bool) -> None:
         """Says, before the history begins, that a process will work."""
@@ -122,11 +125,11 @@ def _new_topic(world: ClientWorld, name: str) -> NewTopic:
     return NewTopic(name, count, config=world.settings, schema=TYPED if name in world.typed else None)
 
 
-def key_of(partition: int, count: int, number: int) -> int:
-    """Return a key of a keyed topic's partition: one of few, so that rows of different transactions have the same."""
-    keys = pa.array(range(_KEYS), pa.int64())
-    own = [key for key, at in enumerate(partitions_of_texts(key_texts([keys]), count).to_pylist()) if at == partition]
-    return own[number % len(own)]
+def key_of(partition: int, count: int, first: int) -> int:
+    """Return the least key of a keyed topic's partition from `first` on."""
+    keys = range(first, first + _KEYS)
+    partitions = partitions_of_texts(key_texts([pa.array(keys, pa.int64())]), count).to_pylist()
+    return keys[partitions.index(partition)]
 
 
 def _is_created(error: BaseException | None) -> bool:
@@ -238,7 +241,12 @@ class Writer:
                     # Each record has a key of its own: a compaction must leave all of them.
                     key = f"{self._process.simulator.steps} {value}"
                     if topic in self._world.keyed:
-                        row = {"id": [key_of(partition, self._world.topics[topic], number)], "value": [value.encode()]}
+                        # Rows of different transactions have the same keys, unless a compaction must leave all rows.
+                        first = number
+                        if self._world.own_keys:
+                            self._world.keys_used += _KEYS
+                            first = self._world.keys_used
+                        row = {"id": [key_of(partition, self._world.topics[topic], first)], "value": [value.encode()]}
                         producer.produce_arrow(topic, pa.table(row, KEYED), partition)
                     elif topic in self._world.typed:
                         producer.produce_arrow(topic, pa.table({"value": [value.encode()]}), partition)

@@ -238,6 +238,9 @@ def keyed(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("vacuum", vacuuming(world))
     if simulator.seed % 3 == 1:
         simulator.add("rewrite", rewriting(world))
+    if simulator.seed % 3 == 2:
+        world.own_keys = True
+        simulator.add("compaction", compacting(world))
     simulator.add("follower", following(world))
 
 
