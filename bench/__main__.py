@@ -21,6 +21,7 @@ _NAMES = (
     "verifying",
     "rewriting",
     "compacting",
+    "keyed",
     "vacuuming",
     "growth",
     "jobs",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from sparktxn import Consumer, Producer, Store, TopicPartition, read_arrow, to_duckdb, to_pandas
 from sparktxn._foundation.config.maintenance import RewriteSettings
-from sparktxn._rows.scan import latestrows
+from sparktxn._rows.scan import latestrows, latesttask, superseded
 from sparktxn.admin.topics import delete_topic
 from sparktxn.errors import KafkaException
 from sparktxn.maintenance import compact, rewrite, vacuum
@@ -234,8 +236,20 @@ class Program:
 
 @pytest.fixture
 def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans compare a few keys at once."""
-    monkeypatch.setattr(latestrows, "_ROWS_AT_ONCE", 5)
+    """Plans compare a few keys at once, and many keys have one hash."""
+    monkeypatch.setattr(latesttask, "plan_latest", partial(latestrows.plan_latest, memory_bytes=200))
+    monkeypatch.setattr(superseded, "_JOINED_ROWS_MIN", 3)
+    monkeypatch.setattr(superseded, "_COMPARED_ROWS", 2)
+    hashes_of = superseded.hashes_of
+    monkeypatch.setattr(superseded, "hashes_of", lambda columns: hashes_of(columns) % np.uint64(3) << np.uint64(60))
+
+
+@pytest.fixture
+def small_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows of a base are joined at once, with a few rows of a tail at most."""
+    monkeypatch.setattr(superseded, "_JOINED_ROWS_MIN", 2)
+    monkeypatch.setattr(superseded, "_JOINED_ROWS_MAX", 2)
+    monkeypatch.setattr(latestrows, "_JOINED_KEYS_MAX", 9)
 
 
 def programs() -> Iterator[int]:
@@ -246,8 +260,8 @@ def programs() -> Iterator[int]:
 def test_at_each_entry_the_latest_rows_are_those_of_a_dict(
     tmp_path: Path, number: int, request: pytest.FixtureRequest
 ) -> None:
-    if number % 2:
-        request.getfixturevalue("small_turns")
+    if number % 3:
+        request.getfixturevalue(("", "small_turns", "small_joins")[number % 3])
     random = Random(seed_of(f"latest rows {number}", number))
     program = Program(tmp_path / "store", random)
     program.run(40)

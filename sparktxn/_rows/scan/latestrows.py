@@ -4,19 +4,25 @@ Of a key the row with the greatest offset counts, and nothing else. So the plan 
 whatever columns the read has, and its conditions on other columns come after. One on columns of the key is met by all
 rows of a key or by none, so it leaves files and partitions out of the plan. Superseded is a property of an offset, not
 of a file, so a rewrite changes nothing of it.
+
+What a compaction has left is the *base*: its keys differ, so that only the keys of the *tail*, the rows after it, have
+to be looked up there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sparktxn._engine.format.schema import DELETED_COLUMN, TYPED_OFFSET_COLUMN
+from sparktxn._engine.log.views.readview import PartitionView
 from sparktxn._rows.scan.conditions import Condition, matching
 from sparktxn._rows.scan.plan import ReadTask
 
@@ -24,12 +30,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from sparktxn._rows.scan.superseded import KeyRows
+
     Offsets = NDArray[np.int64]
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
-_ROWS_AT_ONCE: Final = 4_000_000
-"""Keys of so many rows are compared at once: of more than that, in turns, by their hashes."""
+MEMORY_BYTES: Final = 384 * 1024 * 1024
+"""Keys and offsets that take so much memory are compared at once: of more than that, in turns, by their hashes."""
+
+_ROW_BYTES_MIN: Final = 16
+_JOINED_KEYS_MAX: Final = 2_000_000
+"""A base is joined with a tail of at most so many rows: with more keys, a join takes more memory than that saves."""
 
 _KEYS_MAX: Final = 1_000_000
 """The most keys whose partitions are computed to read those alone."""
@@ -60,6 +72,12 @@ class LatestPlan(Struct, frozen=True):
                     kept = offsets >= 0
                 kept[places] = False
         return rows if kept is None else rows.filter(pa.array(kept))
+
+
+def without_deletes(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return those of `rows`, with the column that says "deleted", that are not deletes."""
+    deleted = rows.column(DELETED_COLUMN)
+    return rows.filter(pc.invert(deleted)) if pc.any(deleted).as_py() else rows
 
 
 def plan_columns(key: Sequence[str]) -> tuple[str, ...]:
@@ -109,16 +127,33 @@ def _partitions_of(columns: Sequence[pa.Array], lengths: Sequence[int], partitio
     return sorted(partitions_of_texts(key_texts(keys), partition_count).unique().to_pylist())
 
 
+def base_end(view: PartitionView) -> int:
+    """Return the offset below which no key of a keyed partition is there twice: the end of its compaction, or 0."""
+    return 0 if view.compacted is None else view.compacted.end_offset
+
+
 def plan_latest(
-    tasks: Sequence[ReadTask], key: Sequence[str], read: Callable[[ReadTask], Iterable[pa.RecordBatch]]
+    tasks: Sequence[ReadTask],
+    key: Sequence[str],
+    read: Callable[[ReadTask], Iterable[pa.RecordBatch]],
+    base_end: int = 0,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    finds_deletes: bool = True,
 ) -> LatestPlan:
     """Return the plan of a partition, for the rows that meet the conditions of the tasks.
 
+    What lies below `base_end` is the base: a row of it is superseded if the tail, which is the rest, has its key. A
+    tail that takes too much memory, and a partition without a base, are compared as a whole.
+
     Args:
-        tasks: those that read `plan_columns` of a partition in a view, in the order of their offsets, with conditions
-            on the key alone, the same in each.
+        tasks: those that read a partition in a view, in the order of their offsets, with conditions on the key alone,
+            the same in each. Their columns do not matter.
         key: the columns of the key.
-        read: returns a task's rows, as `read_task` does. It is called anew for each turn.
+        read: returns a task's rows, as `read_task` does. It may be called more than once for each.
+        base_end: as the function `base_end` says of the view.
+        memory_bytes: how much memory keys may take, about; comparing them takes as much again.
+        finds_deletes: whether deletes are asked for, too; otherwise the plan has none.
 
     Raises:
         DamagedObject: a segment is missing or altered.
@@ -126,56 +161,94 @@ def plan_latest(
     """
     import numpy as np
 
-    count = sum(segment.row_count for task in tasks for segment in task.segments)
-    turns = max(1, -(-count // _ROWS_AT_ONCE))
-    if turns == 1 or tasks[0].conditions:
-        found = _found_at_once(tasks, read)
-        if found is not None:
-            return LatestPlan(*_hidden(found, key))
-    superseded, deletes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for turn in range(turns):
-        batches = [_of_turn(rows, key, turn, turns) for task in tasks for rows in _matching(task, read)]
-        for hidden, part in zip((superseded, deletes), _hidden(batches, key), strict=True):
-            hidden.append(part)
-    return LatestPlan(np.sort(np.concatenate(superseded)), np.sort(np.concatenate(deletes)))
+    from sparktxn._rows.scan.superseded import hidden_offsets, ordered, superseded_by
+
+    columns = plan_columns(key) if finds_deletes else (*key, TYPED_OFFSET_COLUMN)
+    conditions = tasks[0].conditions if tasks else ()
+    found = partial(_found, read=read, columns=columns, conditions=conditions)
+    base = _between(tasks, 0, base_end)
+    tail = _tail(found(_between(tasks, base_end)), key, memory_bytes) if base else None
+    if tail is None:
+        count = 0 if conditions else sum(segment.row_count for task in tasks for segment in task.segments)
+        shares = max(1, -(-count * _ROW_BYTES_MIN // memory_bytes))
+        return LatestPlan(*hidden_offsets(partial(found, tasks), key, memory_bytes, shares))
+    superseded: list[Offsets] = []
+    deletes: list[Offsets] = []
+    if tail.count:
+        rows = found(base if finds_deletes else _near(base, tail))
+        superseded += map(_offsets, superseded_by(tail, _noting(rows, deletes)))
+    elif finds_deletes:
+        own = dict.fromkeys(condition.column for condition in conditions)
+        columns = (*own, DELETED_COLUMN, TYPED_OFFSET_COLUMN)
+        deletes += [_deletes(rows) for rows in _found(base, read=read, columns=columns, conditions=conditions)]
+    below = ordered(superseded)
+    others = np.setdiff1d(ordered(deletes), below, assume_unique=True)
+    return LatestPlan(*map(np.concatenate, zip((below, others), tail.hidden(), strict=True)))
 
 
-def _found_at_once(
-    tasks: Iterable[ReadTask], read: Callable[[ReadTask], Iterable[pa.RecordBatch]]
-) -> list[pa.RecordBatch] | None:
-    """Return the rows that meet the tasks' conditions; None if they are more than are compared at once."""
-    found, count = [], 0
+def _found(
+    tasks: Iterable[ReadTask],
+    *,
+    read: Callable[[ReadTask], Iterable[pa.RecordBatch]],
+    columns: tuple[str, ...],
+    conditions: Sequence[Condition],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of tasks that meet all `conditions`, with `columns`."""
     for task in tasks:
-        for rows in _matching(task, read):
-            count += rows.num_rows
-            if count > _ROWS_AT_ONCE:
-                return None
-            found.append(rows)
+        for rows in read(replace(task, columns=columns)):
+            found = matching(rows, conditions) if rows.num_rows else rows
+            if found.num_rows:
+                yield found
+
+
+def _between(tasks: Iterable[ReadTask], start: int, end: int | None = None) -> list[ReadTask]:
+    """Return tasks that read what others have from offset `start` on, up to `end`; none without segments."""
+    found = []
+    for task in tasks:
+        first, last = max(start, task.start_offset), task.end_offset if end is None else min(end, task.end_offset)
+        own = tuple(each for each in task.segments if each.base_offset < last and each.end_offset > first)
+        if own and first < last:
+            found.append(replace(task, start_offset=first, end_offset=last, segments=own))
     return found
 
 
-def _matching(task: ReadTask, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterable[pa.RecordBatch]:
-    found = (matching(rows, task.conditions) for rows in read(task) if rows.num_rows)
-    return (rows for rows in found if rows.num_rows)
+def _tail(found: Iterable[pa.RecordBatch], key: Sequence[str], memory_bytes: int) -> KeyRows | None:
+    """Return the rows of a tail, with which a base is joined; None if they are too many."""
+    from sparktxn._rows.scan.superseded import KeyRows
+
+    tail = KeyRows(key)
+    for rows in found:
+        tail.add(rows)
+        if tail.count > _JOINED_KEYS_MAX or tail.size_bytes > memory_bytes:
+            return None
+    return tail
 
 
-def _of_turn(rows: pa.RecordBatch, key: Sequence[str], turn: int, turns: int) -> pa.RecordBatch:
-    from sparktxn._engine.format.keytext import hashes, key_texts
+def _near(base: Iterable[ReadTask], tail: KeyRows) -> list[ReadTask]:
+    """Return tasks that leave out what no key of a tail can be in, by the statistics of files."""
+    column = tail.keys().column(0)
+    if pa.types.is_boolean(column.type):
+        return list(base)
+    ends = pc.min_max(column).as_py()
+    name = tail.keys().column_names[0]
+    near = (Condition(name, ">=", ends["min"]), Condition(name, "<=", ends["max"]))
+    return [replace(task, conditions=(*task.conditions, *near)) for task in base]
 
-    return rows.filter(pa.array(hashes(key_texts([rows.column(name) for name in key])) % turns == turn))
+
+def _noting(found: Iterable[pa.RecordBatch], deletes: list[Offsets]) -> Iterator[pa.RecordBatch]:
+    """Yield rows without the column that says "deleted", and note which of them are, if they have it."""
+    for rows in found:
+        if DELETED_COLUMN in rows.schema.names:
+            deletes.append(_deletes(rows))
+            yield rows.drop_columns([DELETED_COLUMN])
+        else:
+            yield rows
 
 
-def _hidden(batches: Sequence[pa.RecordBatch], key: Sequence[str]) -> tuple[Offsets, Offsets]:
-    """Return the superseded offsets of rows, and those of deletes that are not superseded, in their order."""
-    import numpy as np
+def _deletes(rows: pa.RecordBatch) -> Offsets:
+    return _offsets(rows.filter(pc.fill_null(rows.column(DELETED_COLUMN), False)))
 
-    if not batches:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    rows = pa.Table.from_batches(batches)
-    newest = rows.group_by(list(key)).aggregate([(TYPED_OFFSET_COLUMN, "max")])
-    winners = np.sort(newest.column(f"{TYPED_OFFSET_COLUMN}_max").to_numpy())
-    offsets = rows.column(TYPED_OFFSET_COLUMN).to_numpy()
-    is_latest = np.zeros(len(offsets), np.bool_)
-    is_latest[np.searchsorted(offsets, winners)] = True
-    deleted = pc.fill_null(rows.column(DELETED_COLUMN), False).to_numpy()
-    return offsets[~is_latest], offsets[is_latest & deleted]
+
+def _offsets(rows: Rows) -> Offsets:
+    offsets: Offsets = rows.column(TYPED_OFFSET_COLUMN).to_numpy()
+    return offsets

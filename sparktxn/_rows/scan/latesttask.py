@@ -20,7 +20,15 @@ from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.columns import known_columns, one_layout, output_schema
 from sparktxn._rows.scan.conditions import Condition, matching
-from sparktxn._rows.scan.latestrows import LatestPlan, key_conditions, key_partitions, plan_columns, plan_latest
+from sparktxn._rows.scan.latestrows import (
+    LatestPlan,
+    base_end,
+    key_conditions,
+    key_partitions,
+    plan_columns,
+    plan_latest,
+    without_deletes,
+)
 from sparktxn._rows.scan.plan import ReadTask, by_partition, not_in_view
 from sparktxn.errors import ConfigurationError
 
@@ -29,13 +37,15 @@ class LatestTask(Struct, frozen=True):
     """A read of a partition's latest rows in a view, by any process that can reach the store's objects.
 
     `parts` read all rows of the partition in their order, `key` are the columns of the topic's key, and `columns` those
-    that are returned. Rows that do not meet all `conditions` are left out, once it is known which are the latest.
+    that are returned. Rows that do not meet all `conditions` are left out, once it is known which are the latest. Below
+    the offset `base_end` no key is there twice.
     """
 
     parts: tuple[ReadTask, ...]
     key: tuple[str, ...]
     columns: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
+    base_end: int = 0
 
     @property
     def store_uri(self) -> str:
@@ -61,20 +71,22 @@ class LatestTask(Struct, frozen=True):
         Raises:
             DamagedObject, ViewExpired: as `read_task`.
         """
+        return self._plan(read)
+
+    def _plan(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]], *, finds_deletes: bool = True) -> LatestPlan:
         own = key_conditions(self.key, self.conditions)
-        columns = plan_columns(self.key)
-        parts = [replace(part, columns=columns, conditions=own) for part in self.parts]
-        return plan_latest(parts, self.key, read)
+        parts = [replace(part, conditions=own) for part in self.parts]
+        return plan_latest(parts, self.key, read, self.base_end, finds_deletes=finds_deletes)
 
     def rows(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Yield the latest rows that meet the conditions, in the order of their offsets; `read` is as in `plan`."""
-        plan = self.plan(read)
-        asked = (*self.columns, *(condition.column for condition in self.conditions), TYPED_OFFSET_COLUMN)
-        columns = tuple(dict.fromkeys(asked))
+        plan = self._plan(read, finds_deletes=False)
+        asked = (*self.columns, *(condition.column for condition in self.conditions))
+        columns = tuple(dict.fromkeys([*asked, DELETED_COLUMN, TYPED_OFFSET_COLUMN]))
         for part in self.parts:
             for rows in read(replace(part, columns=columns, conditions=self.conditions)):
                 # Conditions come last: of a key that had met them once only the newest row counts.
-                found = matching(plan.of(rows), self.conditions) if rows.num_rows else rows
+                found = matching(without_deletes(plan.of(rows)), self.conditions) if rows.num_rows else rows
                 if found.num_rows:
                     yield found.select(self.columns)
 
@@ -152,6 +164,12 @@ def latest_tasks(
     for part in parts:
         own[part.topic, part.partition].append(part)
     return [
-        LatestTask(tuple(found), key_columns(view.topics[topic].settings), tuple(columns), tuple(conditions))
-        for (topic, _), found in own.items()
+        LatestTask(
+            parts=tuple(found),
+            key=key_columns(view.topics[topic].settings),
+            columns=tuple(columns),
+            conditions=tuple(conditions),
+            base_end=base_end(view.partitions[topic, number]),
+        )
+        for (topic, number), found in own.items()
     ]

@@ -152,9 +152,13 @@ def _row_groups(
     if assembly.conditions:
         footer = parquet_footer(data, name)
         groups = None if footer is None else groups_that_may_hold(footer, assembly.conditions)
-        asked = decode(columns=list(dict.fromkeys(one.column for one in assembly.conditions)), groups=groups)
-        first_rows = {first for first, rows in asked if matching(rows, assembly.conditions).num_rows}
-        decode = partial(decode, first_rows=first_rows)
+        decode = partial(decode, groups=groups)
+        asked = list(dict.fromkeys(one.column for one in assembly.conditions))
+        if not set(asked).issuperset(assembly.stored_columns):
+            # Otherwise nothing is saved by decoding their columns first.
+            found = decode(columns=asked)
+            first_rows = {first for first, rows in found if matching(rows, assembly.conditions).num_rows}
+            decode = partial(decode, first_rows=first_rows)
     columns = list(assembly.stored_columns)
     if takes_offsets := assembly.returns_offsets and any(each.is_unlocated for each in kept):
         columns.append(assembly.offset_column)

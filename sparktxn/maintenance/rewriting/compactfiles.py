@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
 
 from sparktxn._engine.format.schema import OFFSET_COLUMN, offset_column
 from sparktxn._engine.objectstore.contract import ObjectStore
 from sparktxn._foundation.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import Compaction, SegmentRef
-from sparktxn._rows.scan.latestrows import plan_columns, plan_latest
+from sparktxn._rows.scan.latestrows import plan_latest
 from sparktxn._rows.scan.plan import ReadTask
 from sparktxn._rows.scan.reader import read as read_rows
 from sparktxn._rows.scan.storedrecords import stored_records
@@ -219,8 +219,8 @@ LeftOf = Callable[[SegmentRef, pa.Table], pa.Table]
 
 def _latest_of(objects: ObjectStore, task: CompactTask) -> LeftOf:
     """Return what leaves the newest row of each key of a keyed topic, deletes above the tombstones' end among them."""
-    keys = replace(task.read, columns=plan_columns(task.key))
-    plan = plan_latest([keys], task.key, lambda some: read_rows(objects, some))
+    read, memory_bytes = partial(read_rows, objects), task.buffer_bytes
+    plan = plan_latest([task.read], task.key, read, task.clean_end, memory_bytes=memory_bytes)
     plan = plan.with_deletes_from(task.compaction.tombstones_end)
     return lambda segment, rows: plan.of(rows)
 
