@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_txnlog.native.native_scan import max_offset as max_offset
     from pyspark_txnlog.native.native_scan import scan as scan
     from pyspark_txnlog.native.native_stream import scan_stream as scan_stream
+    from pyspark_txnlog.native.native_write import upsert as upsert
     from pyspark_txnlog.native.native_write import write as write
     from pyspark_txnlog.operating.browsing import history as history
     from pyspark_txnlog.operating.browsing import register_views as register_views
@@ -52,6 +53,7 @@ __all__ = [
     "scan",
     "scan_stream",
     "session",
+    "upsert",
     "write",
     "write_stream",
 ]
@@ -68,6 +70,7 @@ _HOMES: Final = {
     "run_on": "pyspark_txnlog.maintenance",
     "scan": "pyspark_txnlog.native.native_scan",
     "scan_stream": "pyspark_txnlog.native.native_stream",
+    "upsert": "pyspark_txnlog.native.native_write",
     "write": "pyspark_txnlog.native.native_write",
     "write_stream": "pyspark_txnlog.writing.foreach",
 }

@@ -89,13 +89,14 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a writer of one transaction per micro-batch, exactly once.
 
-        In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does.
+        In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does. A keyed topic
+        refuses it.
         """
         from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
         from pyspark_txnlog.writing.stream_writer import TxnLogStreamWriter
 
         # What a table keeps is not in `schema`: for toTable() too Spark passes on that of the rows alone.
-        return TxnLogStreamWriter(WriteOptions.parse(self.options, WRITE_STREAM), schema)
+        return TxnLogStreamWriter(WriteOptions.parse(self.options, WRITE_STREAM), schema, complete=overwrite)
 
 
 def source_for(parallelism: int) -> type[DefaultSource]:

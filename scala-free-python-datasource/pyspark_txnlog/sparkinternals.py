@@ -111,6 +111,16 @@ def is_classic(frame: DataFrame) -> bool:
     return context_of(frame.sparkSession) is not None
 
 
+def is_complete(spark: SparkSession, query_id: str) -> bool:
+    """Return whether the streaming query of this id runs, and is in output mode complete; False with Spark Connect."""
+    if context_of(spark) is None:
+        return False
+    for query in spark._jsparkSession.sharedState().activeStreamingQueries().values():
+        if query.id().toString() == query_id:
+            return bool(str(query.outputMode().toString()) == "Complete")
+    return False
+
+
 class HoldableRows:
     """A frame whose rows Spark can hold, with what its analyzer makes of it; see `holdable_rows`."""
 

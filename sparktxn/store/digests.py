@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktxn._rows.stage.rowdigest import digest_of_words, name_word
+from sparktxn._rows.stage.rowdigest import digest_of_words, key_words, name_word
 from sparktxn._rows.stage.stagedsegment import RowsDigest, with_digest
 
-__all__ = ["RowsDigest", "digest_of_words", "name_word", "with_digest"]
+__all__ = ["RowsDigest", "digest_of_words", "key_words", "name_word", "with_digest"]

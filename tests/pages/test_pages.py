@@ -59,7 +59,7 @@ NOT_RUN = {
 }
 
 # `test_installs.py` runs all pages at night, also those on S3, and the other ones with Spark.
-SPARK_PAGES = ["docs/spark.md", "README.md"]
+SPARK_PAGES = ["docs/spark.md", "README.md", "docs/tables-that-change.md"]
 OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark and not world.s3]
 
 

@@ -99,7 +99,7 @@ spark.stop()
     "docs/from-kafka-python.md": World(twice=True),
     "docs/monitoring.md": World(_STORES + 'make("/data/shop", "orders")'),
     "docs/from-delta.md": World(twice=True),
-    "docs/tables-that-change.md": World(twice=True),
+    "docs/tables-that-change.md": World(twice=True, spark=True, after="spark.stop()"),
     "docs/from-spark-kafka.md": World(spark=True),
     "docs/operations.md": World(
         _STORES

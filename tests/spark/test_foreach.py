@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
 from pyspark_txnlog.options.spark_columns import quoted
-from pyspark_txnlog.writing.foreach import ROW_HASH, with_row_hashes
+from pyspark_txnlog.writing.foreach import with_row_hashes
+from pyspark_txnlog.writing.lastrows import ROW_HASH
 from sparktxn import BatchRefused, ConfigurationError, Store
 from tests.seeds import share
 from tests.spark.sessions import values

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import pyspark_txnlog
 from pyspark_txnlog.options.options import WRITE, WriteOptions
 from pyspark_txnlog.writing.batch_writer import prepare_write
-from pyspark_txnlog.writing.foreach import ROW_HASH
+from pyspark_txnlog.writing.lastrows import ROW_HASH
 from sparktxn import CommandRefused, ConfigurationError, Store
 
 if TYPE_CHECKING:

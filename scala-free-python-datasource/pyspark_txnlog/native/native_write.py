@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +16,7 @@ from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE, WriteOptions
 from pyspark_txnlog.writing.batch_writer import commit_write, prepare_write, staged_by_newest
 from pyspark_txnlog.writing.foreach import stage_frame
+from pyspark_txnlog.writing.keyedrows import last_columns
 from sparktxn.store.options import arguments
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ def write(
     fail are invisible, and a vacuum removes them.
 
     Args:
-        df: rows with the columns that ``df.write.format("txnlog")`` takes.
+        df: rows with the columns that ``df.write.format("txnlog")`` takes. Of a topic with a key they are upserts, as
+            `upsert` takes them.
         uri: the store.
         topic: the topic of all rows. None where the column ``topic`` names them.
         options: those of ``df.write.format("txnlog")``; as keywords where the name has no dot.
@@ -47,7 +50,35 @@ def write(
     """
     arguments.instance("df", df, DataFrame)
     given = option_texts(options, named, path=uri, topic=arguments.text_or_none("topic", topic))
-    parsed = WriteOptions.parse(given, WRITE)
+    _write(df, WriteOptions.parse(given, WRITE))
+
+
+def upsert(df: DataFrame, uri: str, topic: str, options: Mapping[str, Any] | None = None, **named: Any) -> None:
+    """Write the rows of `df` to a topic with a key as one transaction: each becomes the row of its key, whole.
+
+    A row with true in a boolean column ``_deleted`` deletes its key. The option `lastBy`, a name of a column or a list
+    of them, says which row of a key is the last one. Without it a key that is there twice is refused. All else is as
+    `write` has it.
+
+    Args:
+        df: rows with the topic's declared columns.
+        uri: the store.
+        topic: the topic.
+        options: those of ``df.write.format("txnlog")``; as keywords where the name has no dot.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option or a column is wrong, or the topic does not exist, or has no key; nothing was
+            written.
+        PythonException: a task has refused rows; its message says why, and nothing was written.
+        OutcomeUnknown, BatchRefused: as `write`.
+    """
+    arguments.instance("df", df, DataFrame)
+    given = option_texts(options, named, path=uri, topic=arguments.text("topic", topic))
+    _write(df, replace(WriteOptions.parse(given, WRITE), needs_key=True))
+
+
+def _write(df: DataFrame, parsed: WriteOptions) -> None:
     plan = prepare_write(parsed, df.schema)
     is_known = parsed.application_id is not None
 
@@ -55,7 +86,7 @@ def write(
     # choose its partitions, too, as a partition that is chosen is not part of a row's content.
     def stage(plan: StagePlan) -> Sequence[StagedSegment]:
         rows = df if is_known else _with_partitions(df, plan, parsed.topic)
-        return stage_frame(rows, plan, parsed.topic, digests=is_known)
+        return stage_frame(rows, plan, parsed.topic, digests=is_known, last_by=last_columns(parsed))
 
     commit_write(parsed, staged_by_newest(parsed, df.schema, plan, stage))
 

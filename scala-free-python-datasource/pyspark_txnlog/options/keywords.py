@@ -24,11 +24,21 @@ def option_texts(options: object, named: Mapping[str, Any], **said: Any) -> dict
     taken = {name.lower(): value for name, value in texts.items()}
     for given in (arguments.mapping("options", {} if options is None else options), named):
         for name, value in given.items():
-            text = _option_text(f"option {name!r}", value)
+            text = _option_text(f"option {name!r}", _names_in_one(name, value))
             if taken.setdefault(name.lower(), text) != text:
                 raise ConfigurationError(f"option {name!r} is given twice, with different values: give one of them")
             texts[name] = text
     return texts
+
+
+def _names_in_one(name: str, value: object) -> object:
+    """Return the columns of `lastBy` as the option takes them: calls may give them as a list."""
+    if name.lower() != "lastby" or not isinstance(value, list | tuple):
+        return value
+    names = arguments.identifiers(f"option {name!r}", value)
+    if with_comma := [each for each in names if "," in each]:
+        raise ConfigurationError(f"option {name!r} names column {with_comma[0]!r}: expected no comma in it; rename it")
+    return ",".join(names)
 
 
 def read_options(uri: str, topics: object, options: object, named: Mapping[str, Any]) -> dict[str, str]:

@@ -369,6 +369,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("createTopic", _WRITES, "false", boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
     Option("createTopicPartitions", _WRITES, "1", integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
     Option("mergeSchema", _WRITES, "false", boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
+    Option("lastBy", _WRITES, None, parse_names, "For topics with a key, and needed by their streams: columns whose greatest values say which row of a key in a batch is the last; undeclared ones are not stored. Or unique, a batch's default: [a key twice](tables-that-change.md#a-key-twice-in-a-batch) is refused."),
     Option("partitionKey", _WRITES, None, parse_identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
 )  # fmt: skip
 
@@ -405,7 +406,18 @@ def _known(given_name: str, use: str) -> Option | None:
     raise ConfigurationError(f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}")
 
 
+_INSTEAD: Final = {
+    "sequenceBy": "set 'lastBy' to these columns: they say which row of a key is the last of a batch. Across batches the "
+    "later commit wins, whatever a row says of its time",
+    "uniqueKeys": "set 'lastBy' to 'unique': then a key that a batch has twice is refused",
+}
+"""What to write instead of options that other systems have."""
+
+
 def _unknown(name: str, use: str) -> ConfigurationError:
+    for meant, instead in _INSTEAD.items() if use in _WRITES else ():
+        if name.lower() == meant.lower():
+            return ConfigurationError(f"unknown option {meant!r} for {use} of txnlog: {instead}")
     known = [option.name for option in OPTIONS if use == SCHEMA or use in option.uses]
     nearest = nearest_name(_resolve(name.lower()), [option.lower() for option in known])
     for option in known:
@@ -601,7 +613,11 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 
 
 class WriteOptions(Struct, frozen=True, kw_only=True):
-    """The parsed options of a write; see OPTIONS for their meaning. `checkpoint` is the query's folder, if known."""
+    """The parsed options of a write; see OPTIONS for their meaning. `checkpoint` is the query's folder, if known.
+
+    With `needs_key` a topic without a key is refused. With `has_outputs` some topics of the write may have a key and
+    others none.
+    """
 
     path: str
     store: dict[str, str]
@@ -617,6 +633,10 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     checkpoint: str | None = None
     merge_schema: bool
     partition_key: str | None
+    use: Literal["write", "writeStream"] = "write"
+    last_by: tuple[str, ...] | None = None
+    needs_key: bool = False
+    has_outputs: bool = False
 
     def __repr__(self) -> str:
         return _shown(self)
@@ -657,6 +677,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
             checkpoint=checkpoint,
             merge_schema=values["mergeSchema"],
             partition_key=values.get("partitionKey"),
+            use=use,
+            last_by=values.get("lastBy"),
         )
 
 

@@ -131,10 +131,9 @@ def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructTy
 
 
 def _refuse_keyed() -> ConfigurationError:
-    """Return the refusal of topics with a key, which Spark neither reads nor writes yet."""
+    """Return the refusal of reads of topics with a key, which Spark does not have yet."""
     return ConfigurationError(
-        "a topic has a key (primary.key), and Spark neither reads nor writes such topics yet: read it by "
-        "sparktxn.read_arrow, and write it by Producer.produce_arrow or Store.commit"
+        "a topic has a key (primary.key), and Spark does not read such topics yet: read it by sparktxn.read_arrow"
     )
 
 
@@ -208,8 +207,6 @@ def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None
     Raises:
         ConfigurationError: a column is missing, unknown, or of another type than the topic has.
     """
-    if topic is not None and topic.settings.get("primary.key"):
-        raise _refuse_keyed()
     check_columns(_arrow_schema(schema), topic)
     _check_record_time(schema, reserved_name(TIMESTAMP, topic.schema if topic is not None else None))
     if topic is None and "topic" not in schema.fieldNames():

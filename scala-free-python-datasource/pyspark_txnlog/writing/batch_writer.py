@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -15,6 +16,15 @@ from pyspark_txnlog.connecting.sessions import pass_over_modules
 from pyspark_txnlog.connecting.storehandles import commit_batch, open_store
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
+from pyspark_txnlog.writing.keyedrows import (
+    KeyedRows,
+    check_batch,
+    check_topic,
+    keyed_topic,
+    last_columns,
+    stored_part,
+    task_words_max,
+)
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode
 from sparktxn.errors import did_you_mean
 from sparktxn.store.staging import StageTopic, with_columns, with_partition_key
@@ -30,10 +40,14 @@ _KNOWN_MS_MAX: Final = 2_000
 
 
 class StagedRows(WriterCommitMessage):
-    """What one task has uploaded: no reader sees it before a commit names it."""
+    """What one task has uploaded: no reader sees it before a commit names it.
 
-    def __init__(self, segments: tuple[StagedSegment, ...]) -> None:
+    `words` are hashes of the keys of its rows, if the topic has a key; None if they are too many.
+    """
+
+    def __init__(self, segments: tuple[StagedSegment, ...], words: bytes | None = b"") -> None:
         self.segments = segments
+        self.words = words
 
 
 @with_one_line_errors
@@ -54,17 +68,21 @@ class TxnLogWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload one task's rows."""
         is_known = self._options.application_id is not None
-        return StagedRows(stage_rows(self._plan, self._options.topic, iterator, digests=is_known))
+        return StagedRows(*stage_task(self._plan, self._options, iterator, digests=is_known))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Name all that the tasks have uploaded in one entry.
 
         Raises:
+            ConfigurationError: the topic has a key, and the tasks have one twice; nothing was written.
             OutcomeUnknown: the store did not answer in time; the write may have landed.
             BatchRefused: the version is not above the last committed one and is not known to have had these rows, and
                 `onReplayMismatch` is fail.
         """
-        commit_write(self._options, staged_segments(messages))
+        staged = staged_segments(messages)
+        if staged and staged[0].is_keyed:
+            check_keys(self._options, messages, staged)
+        commit_write(self._options, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
@@ -138,6 +156,8 @@ def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mappi
         # Topics with declared columns too: the error for rows that name one then says so.
         return store.stage_plan(list(topics), max_age_ms=_KNOWN_MS_MAX)
     topic = topics.get(options.topic)
+    if topic is not None or options.create_topic:
+        check_topic(options, options.topic, topic)
     if topic is None and options.create_topic:
         topic = _created_topic(store, options, options.topic, schema)
     if topic is None:
@@ -149,6 +169,7 @@ def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mappi
             f"Store.create_topic({options.topic!r}, partition_count) or AdminClient.create_topics, or set the option "
             "createTopic to true"
         )
+    schema = stored_part(schema, topic, options)
     if options.merge_schema:
         topic = _merged_topic(store, options, schema, topic)
     check_columns_to_write(schema, topic)
@@ -189,6 +210,40 @@ def _created_topic(store: Store, options: WriteOptions, name: str, schema: Struc
         return store.view([name]).topics[name]
 
 
+def stage_task(
+    plan: StagePlan,
+    options: WriteOptions,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    inline: bool = False,
+    digests: bool = True,
+) -> tuple[tuple[StagedSegment, ...], bytes | None]:
+    """Upload the rows of a task of the sink, as `stage_rows` does; return hashes of their keys, too (`StagedRows`)."""
+    topic = keyed_topic(plan, options.topic)
+    if topic is None:
+        return stage_rows(plan, options.topic, batches, inline=inline, digests=digests), b""
+    rows = KeyedRows(batches, topic, last_columns(options), task_words_max(_task()))
+    staged = stage_rows(plan, options.topic, rows, inline=inline, digests=digests)
+    words = rows.words()
+    return staged, None if words is None else words.tobytes()
+
+
+def check_keys(
+    options: WriteOptions, messages: Sequence[WriterCommitMessage | None], staged: Sequence[StagedSegment]
+) -> None:
+    """Pass if no key is twice in what the tasks of the sink have uploaded to a keyed topic: the `staged` of `messages`.
+
+    Raises:
+        ConfigurationError: a key is there twice; nothing was written.
+    """
+    words = [message.words for message in messages if isinstance(message, StagedRows)]
+    check_batch(options, partial(_plan_again, options), staged, words)
+
+
+def _plan_again(options: WriteOptions) -> StagePlan:
+    return open_store(options.path, options.store).stage_plan([str(options.topic)])
+
+
 def stage_rows(
     plan: StagePlan, topic: str | None, batches: Iterable[pa.RecordBatch], *, inline: bool = False, digests: bool = True
 ) -> tuple[StagedSegment, ...]:
@@ -199,14 +254,17 @@ def stage_rows(
 
     The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
     """
-    context = TaskContext.get()
-    seed = context.partitionId() if context is not None else 0
-    stager = plan.open(seed=seed, default_topic=topic, inline=inline, digests=digests)
+    stager = plan.open(seed=_task(), default_topic=topic, inline=inline, digests=digests)
     for batch in batches:
         stager.write(batch)
     staged = tuple(stager.finish())
     pass_over_modules()
     return staged
+
+
+def _task() -> int:
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
 
 
 def staged_segments(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:

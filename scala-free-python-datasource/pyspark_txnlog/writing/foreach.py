@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
-from pyspark_txnlog.connecting.storehandles import commit_batch
+from pyspark_txnlog.connecting.storehandles import commit_batch, open_store
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.options.spark_columns import is_scalar, quoted
@@ -35,8 +35,20 @@ from pyspark_txnlog.sparkinternals import (
     holdable_rows,
     interrupted_in_one_line,
     is_classic,
+    is_complete,
 )
 from pyspark_txnlog.writing.batch_writer import prepare_write, stage_rows, staged_by_newest
+from pyspark_txnlog.writing.keyedrows import (
+    WORDS_MAX,
+    KeyedRows,
+    by_key,
+    check_task,
+    check_topic,
+    keyed_topic,
+    last_columns,
+    refuse_complete,
+)
+from pyspark_txnlog.writing.lastrows import ROW_HASH, LastRows
 from sparktxn import ConfigurationError, SinkCommit
 from sparktxn.store import output_schema
 from sparktxn.store.digests import digest_of_words, name_word, with_digest
@@ -112,9 +124,6 @@ def _decoded(messages: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBa
 #
 # A micro-batch's fingerprint is made of it. Spark's function `xxhash64` leaves out nulls, and refuses maps. So
 # numbers that say which columns are null go before the values, and rows with nested columns are hashed in Python.
-
-ROW_HASH: Final = "__row_hash"
-"""The column of hashes; no topic has a column of this name."""
 
 _KIND: Final = "spark2"
 
@@ -261,14 +270,20 @@ def foreach_batch(
     @without_frames
     def commit(rows: DataFrame, frames: Mapping[str | None, DataFrame], sink: SinkCommit) -> None:
         # All topics are found, and all columns checked, before the first row is uploaded.
-        asked = {topic: replace(parsed, topic=topic) for topic in frames}
+        asked = {topic: replace(parsed, topic=topic, has_outputs=outputs is not None) for topic in frames}
         plans = [(frame, prepare_write(asked[topic], frame.schema), topic) for topic, frame in frames.items()]
+        if is_complete(rows.sparkSession, sink.writer_id):
+            for _, plan, topic in plans:
+                refuse_complete(plan, topic)
         with _topics_on_pages(rows, [topic for topic in frames if topic is not None]):
             staged = [
                 segment
                 for frame, plan, topic in plans
                 for segment in staged_by_newest(
-                    asked[topic], frame.schema, plan, partial(ways.stage, frame, topic=topic)
+                    asked[topic],
+                    frame.schema,
+                    plan,
+                    partial(ways.stage, frame, topic=topic, last_by=last_columns(parsed)),
                 )
             ]
         transactional_id = parsed.transactional_id or f"spark-{sink.writer_id}"
@@ -328,11 +343,16 @@ class _Ways:
         self._was_small: dict[str | None, bool] = {}
         self._queries: defaultdict[str | None, ArrowQuery] = defaultdict(rows_query)
 
-    def stage(self, frame: DataFrame, plan: StagePlan, *, topic: str | None) -> Sequence[StagedSegment]:
-        """Stage the rows of `frame` the way that suits them, each computed once."""
+    def stage(
+        self, frame: DataFrame, plan: StagePlan, *, topic: str | None, last_by: Sequence[str] = ()
+    ) -> Sequence[StagedSegment]:
+        """Stage the rows of `frame` the way that suits them, each computed once.
+
+        Rows of a keyed topic that turn out to be many are computed again, for Spark brings those of a key together.
+        """
         rows = holdable_rows(frame)
         if rows is None or not self._is_small(rows, topic):
-            staged = stage_frame(with_row_hashes(frame, plan, topic), plan, topic)
+            staged = stage_frame(with_row_hashes(frame, plan, topic), plan, topic, last_by=last_by)
             # Half: a query whose micro-batches are about as large as the limit stays with tasks.
             self._was_small[topic] = sum(segment.payload_bytes for segment in staged) <= DRIVER_BYTES_MAX // 2
             return staged
@@ -340,10 +360,14 @@ class _Ways:
         try:
             batches = held.within(DRIVER_BYTES_MAX)
             self._was_small[topic] = batches is not None
-            stage = _stage(plan, topic, held.names)
-            return stage(iter(batches)) if batches is not None else _staged(held.staged_by(_in_task(stage)))
+            stage = _stage(plan, topic, held.names, last_by)
+            if batches is not None:
+                return stage(iter(batches))
+            if keyed_topic(plan, topic) is None:
+                return _staged(held.staged_by(_in_task(stage)))
         finally:
             held.close()
+        return stage_frame(with_row_hashes(frame, plan, topic), plan, topic, last_by=last_by)
 
     def _is_small(self, rows: HoldableRows, topic: str | None) -> bool:
         """Return whether the driver tries to take `rows`.
@@ -358,14 +382,19 @@ class _Ways:
 
 
 def stage_frame(
-    frame: DataFrame, plan: StagePlan, topic: str | None, *, digests: bool = True
+    frame: DataFrame, plan: StagePlan, topic: str | None, *, digests: bool = True, last_by: Sequence[str] = ()
 ) -> Sequence[StagedSegment]:
     """Upload the rows of `frame` to the topics of `plan` in tasks; return what names them, in the order of the rows.
 
-    With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit. The digest
-    of the rows is made of the column of `with_row_hashes`, or in the tasks if `frame` has none and `digests` is set.
+    Of a keyed topic one task has all rows of a key, and uploads the last by the columns `last_by`; without any it
+    refuses a key that is there twice. With `topic` None the column ``topic`` names the topic of each row. No reader
+    sees a row before a commit. The digest of the rows is made of the column of `with_row_hashes`, or in the tasks if
+    `frame` has none and `digests` is set.
     """
-    staged = _in_task(_stage(plan, topic, frame.columns, digests=digests))
+    keyed = keyed_topic(plan, topic)
+    if keyed is not None:
+        frame = by_key(frame, keyed)
+    staged = _in_task(_stage(plan, topic, frame.columns, last_by, digests=digests))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for segments in staged(batches):
@@ -379,13 +408,24 @@ def stage_frame(
 _Stage = Callable[["Iterator[pa.RecordBatch]"], "Sequence[StagedSegment]"]
 
 
-def _stage(plan: StagePlan, topic: str | None, names: Sequence[str], *, digests: bool = True) -> _Stage:
-    """Return what stages rows whose columns are `names`, in a task or in the driver."""
+def _stage(
+    plan: StagePlan, topic: str | None, names: Sequence[str], last_by: Sequence[str], *, digests: bool = True
+) -> _Stage:
+    """Return what stages rows whose columns are `names`, in a task or in the driver, with all rows of a key."""
     is_hashed = ROW_HASH in names
+    keyed = keyed_topic(plan, topic)
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Sequence[StagedSegment]:
-        hashed = HashedRows((batch.rename_columns(names) for batch in batches), topic)
-        staged = stage_rows(plan, topic, hashed, inline=True, digests=digests and not is_hashed)
+        rows: Iterator[pa.RecordBatch] = (batch.rename_columns(names) for batch in batches)
+        if keyed is not None and last_by:
+            rows = LastRows(keyed, last_by).of(rows)
+        hashed = HashedRows(rows, topic)
+        if keyed is None or last_by:
+            staged = stage_rows(plan, topic, hashed, inline=True, digests=digests and not is_hashed)
+        else:
+            noted = KeyedRows(hashed, keyed, (), WORDS_MAX)
+            staged = stage_rows(plan, topic, noted, inline=True, digests=digests and not is_hashed)
+            check_task(plan, keyed, noted, staged)
         return hashed.digested(staged)
 
     return stage
@@ -438,6 +478,9 @@ def write_stream(
         return df.writeStream.format("txnlog").options(**given)
     if not (parsed.create_topic or parsed.merge_schema):
         prepare_write(parsed, df.schema)
+    elif parsed.topic is not None and not parsed.create_topic:
+        known = open_store(parsed.path, parsed.store).topics()
+        check_topic(parsed, parsed.topic, next((each for each in known if each.name == parsed.topic), None))
     del given["path"]
     writer = df.writeStream.foreachBatch(foreach_batch(uri, **given))
     return writer if parsed.checkpoint is None else writer.option(_CHECKPOINT, parsed.checkpoint)

@@ -18,7 +18,8 @@ from pyspark_txnlog.connecting.sessions import pass_over_modules
 from pyspark_txnlog.connecting.storehandles import commit_batch
 from pyspark_txnlog.options.options import WriteOptions
 from pyspark_txnlog.sparkinternals import BATCH_ID, QUERY_ID, RUN_ID, only_commits
-from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
+from pyspark_txnlog.writing.batch_writer import StagedRows, check_keys, prepare_write, stage_task, staged_segments
+from pyspark_txnlog.writing.keyedrows import refuse_complete
 from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 class StagedMicroBatch(StagedRows):
     """What one task of a micro-batch has uploaded, with the identity that Spark gives to the tasks alone."""
 
-    def __init__(self, segments: tuple[StagedSegment, ...], query_id: str, run_id: str, batch_id: int) -> None:
-        super().__init__(segments)
+    def __init__(
+        self, segments: tuple[StagedSegment, ...], query_id: str, run_id: str, batch_id: int, words: bytes | None = b""
+    ) -> None:
+        super().__init__(segments, words)
         self.query_id = query_id
         self.run_id = run_id
         self.batch_id = batch_id
@@ -41,18 +44,20 @@ class StagedMicroBatch(StagedRows):
 class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     """Made anew for every step: twice to plan a micro-batch, once more to commit it."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, *, complete: bool = False) -> None:
         self._options = options
         self._plan = None
         if not only_commits():
             self._plan = prepare_write(options, schema)
+            if complete:
+                refuse_complete(self._plan, options.topic)
             pass_over_modules()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
-        segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
-        return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(BATCH_ID)))
+        segments, words = stage_task(self._plan, self._options, iterator, inline=True)
+        return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(BATCH_ID)), words)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Name all that the tasks have uploaded in one entry; a micro-batch that is committed already changes nothing.
@@ -60,6 +65,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         It is then skipped, with a warning if it had other rows (a query may compute others when it runs again).
 
         Raises:
+            ConfigurationError: the topic has a key, and the micro-batch has one twice; nothing was written.
             BatchRefused: another run of the query has committed since, or the transactional id belongs to another query
                 now. With `onReplayMismatch=fail` also a micro-batch that was committed with other rows.
             OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log shows the
@@ -72,9 +78,12 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
             return
         first = parts[0]
         options = self._options
+        staged = staged_segments(parts)
+        if staged and staged[0].is_keyed:
+            check_keys(options, parts, staged)
         commit_batch(
             options,
-            staged_segments(parts),
+            staged,
             transactional_id=options.transactional_id or f"spark-{first.query_id}",
             sink=SinkCommit(writer_id=first.query_id, run_id=first.run_id, batch_id=batchId),
         )

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn._rows.stage.columnconversion import PARTITION
+from sparktxn._engine.format.schema import stored_schema
+from sparktxn._rows.stage.columnconversion import PARTITION, plain_array
 from sparktxn._rows.stage.recordsizes import pairs_of
 from sparktxn._rows.stage.stagedsegment import RowsDigest, StageTopic
 
@@ -73,6 +74,22 @@ def digest_of_records(topic: StageTopic, rows: pa.Table, records: pa.Table, part
     if partitions is not None:
         columns[PARTITION] = partitions
     return rows_digest(topic.name, columns, len(rows))
+
+
+def key_words(topic: StageTopic, rows: pa.RecordBatch | pa.Table) -> Words:
+    """Return one word for each row of a keyed topic, of its key alone: equal keys have equal words.
+
+    `rows` are as the topic stores them, or as a writer gives them after a stager has taken them.
+    """
+    if not rows.num_rows:
+        return np.zeros(0, np.uint64)
+    schema = stored_schema(topic.schema)
+    columns: dict[str, pa.Array] = {}
+    for name in topic.primary_key:
+        column = rows.column(name)
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        columns[name] = plain_array(whole).cast(schema.field(name).type)
+    return _rows(columns, rows.num_rows)
 
 
 def _mixed(words: Words) -> Words:
