@@ -22,6 +22,7 @@ from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.columns import leaves
 from sparktxn._rows.stage.columnconversion import conformed
+from sparktxn._rows.stage.keyedrows import as_deletes
 from sparktxn._rows.stage.rowpartitions import given_partitions
 from sparktxn._rows.stage.stagedsegment import StageTopic
 from sparktxn.errors import CommandRefused, ConfigurationError, ProducerFenced, did_you_mean
@@ -232,13 +233,14 @@ class Columns(NamedTuple):
     """What a file's columns are to be.
 
     `names` has the topic's names of the file's columns, where they differ. Of the columns that the topic does not have,
-    those in `ignored` are left out, or with None all.
+    those in `ignored` are left out, or with None all. `whole` are those that an upsert of a keyed topic must have.
     """
 
     schema: pa.Schema
     is_record: bool
     names: Mapping[str, str]
     ignored: frozenset[str] | None
+    whole: tuple[str, ...] = ()
 
     def mine(self, name: str) -> str:
         """Return the topic's name of a column; one whose name is given to another column is not the topic's."""
@@ -416,7 +418,9 @@ def _json_tables(path: Path, columns: Columns, on_read: Callable[[int], object])
         found.append(name)
         return columns.mine(name)
 
-    reader = JsonRows(columns.schema, is_record=columns.is_record, names=mine, ignored=columns.ignored)
+    reader = JsonRows(
+        columns.schema, is_record=columns.is_record, names=mine, ignored=columns.ignored, whole=columns.whole
+    )
     for lines in some_lines(_lines(path), _LINES, _PIECE_BYTES):
         read_bytes += sum(len(line) for _, line in lines)
         on_read(read_bytes)
@@ -495,9 +499,9 @@ class _Identity(NamedTuple):
         name = f"{folder}/{path.name}" if PARTITION_FOLDER.fullmatch(folder) else path.name
         return cls(name, found.st_size, found.st_mtime_ns, digest.hexdigest())
 
-    def transactional_id(self, topic: TopicState) -> str:
-        """Return the id under which a topic's import of this file is known again."""
-        text = f"{topic.topic_id}\0{self.name}\0{self.size_bytes}\0{self.digest}"
+    def transactional_id(self, topic: TopicState, *, delete: bool) -> str:
+        """Return the id under which a topic's import of this file is known again; another one if its rows delete."""
+        text = f"{topic.topic_id}\0{self.name}\0{self.size_bytes}\0{self.digest}" + "\0delete" * delete
         return f"import-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
@@ -509,6 +513,7 @@ def import_files(
     columns: Mapping[str, str] | None = None,
     other_columns: str = "refuse",
     keep_partitions: bool = True,
+    delete: bool = False,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
     on_bytes: Callable[[int], object] | None = None,
@@ -529,6 +534,8 @@ def import_files(
             was (offset, topic) are ignored in any case.
         keep_partitions: records go to the partition that their column ``partition``, or the folder
             ``partition=<n>`` of the file, says; else by key.
+        delete: each row of the files deletes its key, of a keyed topic; no more than the columns of the key is needed.
+            Else rows with true in a column ``_deleted`` do. Of a key twice in a file the later row counts.
         dry_run: only return which files would be imported.
         on_progress: called now and then.
         on_bytes: called before it, and after each file, with about how many bytes of all files are done.
@@ -559,17 +566,18 @@ def import_files(
     for path in paths:
         check_suffix(path)
     known = store.view([topic]).topics[topic]
-    if is_keyed(known):
-        raise ConfigurationError(
-            f"topic {topic!r} has a key (primary.key), and files are not imported into such topics yet: write their "
-            "rows with Producer.produce_arrow or Store.commit"
-        )
-    if keep_partitions and exported_partitions > known.partition_count:
+    delete = arguments.boolean("delete", delete)
+    if delete and not is_keyed(known):
+        raise ConfigurationError(f"delete is True, and topic {topic!r} has no key: it takes no deletes")
+    # The key of a row chooses its partition, whatever the export had.
+    if keep_partitions and not is_keyed(known) and exported_partitions > known.partition_count:
         raise ConfigurationError(
             f"the export has partition {exported_partitions - 1}: topic {topic!r} has partitions 0 to "
             f"{known.partition_count - 1}: give it more, or choose partitions by key (keep_partitions=False, --by-key)"
         )
-    importing = _Importing(store, known, names, other_columns, on_progress, on_bytes, keep_partitions=keep_partitions)
+    importing = _Importing(
+        store, known, names, other_columns, on_progress, on_bytes, keep_partitions=keep_partitions, delete=delete
+    )
     return ImportReport(
         dry_run=dry_run,
         topic=topic,
@@ -608,7 +616,9 @@ class _Importing:
         on_bytes: Callable[[int], object] | None,
         *,
         keep_partitions: bool,
+        delete: bool,
     ) -> None:
+        self._delete = delete
         self._on_progress = on_progress
         self._on_bytes = on_bytes
         self._done_bytes = 0
@@ -631,7 +641,8 @@ class _Importing:
         own = {field.name.lower() for field in fields}
         assigned = frozenset(name for name in _ASSIGNED if name.lower() not in own)
         ignored = None if self._other_columns == "ignore" else assigned
-        self._columns = Columns(pa.schema(fields), is_record, self._names, ignored)
+        whole = () if self._delete else StageTopic.of(topic).whole_columns
+        self._columns = Columns(pa.schema(fields), is_record, self._names, ignored, whole)
 
     def imported(self, path: Path, *, dry_run: bool) -> FileImport:
         """Import a file, unless it was imported before.
@@ -650,7 +661,7 @@ class _Importing:
             self._on_bytes(self._done_bytes + of_file)
 
     def _imported(self, path: Path, file: _Identity, *, dry_run: bool) -> FileImport:
-        transactional_id = file.transactional_id(self._topic)
+        transactional_id = file.transactional_id(self._topic, delete=self._delete)
         if self._exists(transactional_id):
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=True)
         if dry_run:
@@ -666,7 +677,7 @@ class _Importing:
         records = 0
         for table in self._rows(path):
             try:
-                stager.write(table)
+                stager.write(table, delete=self._delete)
             except (ConfigurationError, CommandRefused) as error:
                 raise self._named(path, table, records, error) from None
             records += table.num_rows
@@ -734,6 +745,7 @@ class _Importing:
     def _is_refused(self, rows: pa.Table) -> bool:
         topic = StageTopic.of(self._topic)
         try:
+            rows = as_deletes(topic, rows) if self._delete else rows
             given_partitions(topic, rows, conformed(topic, rows, 0))
         except (ConfigurationError, CommandRefused):
             return True

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from sparktxn._engine.format.schema import stored_schema
 from sparktxn._engine.log.views.readview import ReadView
-from sparktxn._engine.state.keyed import is_keyed
+from sparktxn._engine.state.keyed import FIXED_SETTINGS, PRIMARY_KEY, declared_columns, key_columns
 from sparktxn._foundation.process.clock import in_time
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
@@ -37,24 +37,30 @@ _TIMESTAMP_TYPE: Final = "message.timestamp.type"
 
 
 def check_same_topic(uri: str, topic: TopicState, source_uri: str, source: TopicState) -> None:
-    """Check that `topic` of the store `uri` has the columns, partitions and type of timestamps that `source` has.
+    """Check that `topic` of the store `uri` has the columns, key, partitions and type of timestamps that `source` has.
 
     Raises:
         ConfigurationError: it differs; the text names both, and the command that helps.
     """
     here, there = f"topic {topic.name!r} of {uri!r}", f"topic {source.name!r} of the source {source_uri!r}"
     another = f"import into another topic: {command_to_create('NAME', source)}"
-    if topic.schema != source.schema:
+    mine, theirs = key_columns(topic.settings), key_columns(source.settings)
+    if mine != theirs:
+        raise ConfigurationError(
+            f"{here} has {_key(mine)}, and {there} has {_key(theirs)}: expected the same key; {another}"
+        )
+    if declared_columns(topic) != declared_columns(source):
         raise ConfigurationError(
             f"{here} has {_columns(topic)}, and {there} has {_columns(source)}: expected the same columns; "
             f"{_columns_to_add(topic, source) or another}"
         )
     if topic.partition_count != source.partition_count:
         more = f"txnlog topics alter {topic.name} --partitions {source.partition_count}"
+        may_grow = topic.partition_count < source.partition_count and not mine
         raise ConfigurationError(
             f"the number of partitions of {here} is {topic.partition_count}, and that of {there} is "
             f"{source.partition_count}: expected the same number; "
-            f"{more if topic.partition_count < source.partition_count else another}"
+            f"{more if may_grow else another}"
         )
     if _timestamp_type(topic) != _timestamp_type(source):
         raise ConfigurationError(
@@ -67,11 +73,17 @@ def check_same_topic(uri: str, topic: TopicState, source_uri: str, source: Topic
 def command_to_create(name: str, source: TopicState) -> str:
     """Return the command that creates a topic `name` with the columns, partitions and settings of `source`."""
     words = ["txnlog", "topics", "create", name, "--partitions", str(source.partition_count)]
-    for column in source.schema or ():
+    for column in declared_columns(source):
         words += ["--column", _column(column)]
     for setting, value in sorted(source.settings.items()):
-        words += ["--set", f"{setting}={value}"]
+        # Of a keyed topic the log makes the others of these from its columns.
+        if setting == PRIMARY_KEY or setting not in FIXED_SETTINGS:
+            words += ["--set", f"{setting}={value}"]
     return shlex.join(words)
+
+
+def _key(columns: tuple[str, ...]) -> str:
+    return f"the key {','.join(columns)} (primary.key)" if columns else "no key (primary.key)"
 
 
 def _timestamp_type(topic: TopicState) -> str:
@@ -81,7 +93,7 @@ def _timestamp_type(topic: TopicState) -> str:
 def _columns(topic: TopicState) -> str:
     if topic.schema is None:
         return "Kafka's record"
-    return f"the columns {', '.join(map(_column, topic.schema))}"
+    return f"the columns {', '.join(map(_column, declared_columns(topic)))}"
 
 
 def _column(column: tuple[str, str, bool]) -> str:
@@ -91,7 +103,7 @@ def _column(column: tuple[str, str, bool]) -> str:
 
 def _columns_to_add(topic: TopicState, source: TopicState) -> str:
     """Return the command that gives `topic` the columns that it lacks; empty if there is none."""
-    mine, theirs = topic.schema or (), source.schema or ()
+    mine, theirs = declared_columns(topic), declared_columns(source)
     more = theirs[len(mine) :]
     if not mine or theirs[: len(mine)] != mine or not all(nullable for _, _, nullable in more):
         return ""
@@ -146,12 +158,14 @@ def import_from_store(
     """Append the committed records of a topic of another store, as one view of it has them, in one transaction.
 
     Partitions, keys, values, headers, timestamps and columns are kept exactly. Offsets are new, and transactions
-    become one. Each record takes effect once. After a crash, or for what has been added since, call it again: what was
-    imported before is left out. The source is known by its id and the topic's, whatever its address.
+    become one. Of a keyed topic all rows are imported, upserts and deletes. Each record takes effect once. After a
+    crash, or for what has been added since, call it again: what was imported before is left out. The source is known
+    by its id and the topic's, whatever its address.
 
     Args:
         store: an open store.
-        topic: the topic, with the same columns, number of partitions and ``message.timestamp.type`` as the source's.
+        topic: the topic, with the same columns, key, number of partitions and ``message.timestamp.type`` as the
+            source's.
         source: the other store, open. It may be the same one, and the topic another one.
         source_topic: the name of its topic.
         entry: import what the source has at this entry; None: now.
@@ -223,12 +237,6 @@ class _Importing:
             raise ConfigurationError(
                 f"topic {topic.name!r} of {store.uri!r} is both the source and the target: expected two topics"
             )
-        for each in (topic, source_topic):
-            if is_keyed(each):
-                raise ConfigurationError(
-                    f"topic {each.name!r} has a key (primary.key), and such topics are not imported from stores yet: "
-                    "copy the latest rows with read_arrow and Producer.produce_arrow"
-                )
         check_same_topic(store.uri, topic, source.uri, source_topic)
         self._store = store
         self._topic = topic
@@ -312,7 +320,7 @@ class _Importing:
     def _rows(self, after_entry: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield rows as the topic stores them, with their partition, in the order of their offsets."""
         columns = stored_schema(self._source_topic.schema).names
-        for task in self._source.plan_commits(self._view, after_entry, columns=columns):
+        for task in self._source.plan_commits(self._view, after_entry, columns=columns, rows="all"):
             for rows in read_task(task, self._source.options, batch_rows=_ROWS_PER_BATCH):
                 if rows.num_rows:
                     yield task.partition, rows

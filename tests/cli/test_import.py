@@ -37,6 +37,36 @@ def test_files(folder: Path) -> None:
     assert len(lines()) == 1
 
 
+def test_files_that_delete(folder: Path) -> None:
+    ok(
+        "topics",
+        "create",
+        "people",
+        "--column",
+        "id int64 not null",
+        "--column",
+        "city string",
+        "--set",
+        "primary.key=id",
+    )
+    (folder / "people.csv").write_text("id,city\n1,Bonn\n2,Ulm\n1,Kiel\n")
+    (folder / "gone.csv").write_text("id\n2\n3\n")
+    ok("import", "-t", "people", "people.csv", "--apply")
+    ok("import", "-t", "people", "gone.csv", "--delete", "--apply")
+    rows = ok("consume", "-t", "people", "-e", "--json").json
+    assert [tuple(row["value"].values()) for row in rows] == [
+        (1, "Bonn", False),
+        (2, "Ulm", False),
+        (1, "Kiel", False),
+        (2, None, True),
+        (3, None, True),
+    ]
+    done = txnlog("import", "-t", "people", "--kafka", "host:9092/people", "--delete")
+    assert (done.code, "--delete belongs to files" in done.err) == (2, True)
+    done = txnlog("import", "-t", "orders", "gone.csv", "--delete")
+    assert (done.code, "'orders' has no key" in done.err) == (2, True)
+
+
 def test_an_export_comes_back(folder: Path) -> None:
     ok("produce", "-t", "orders", "-K", ":", stdin=b"a:1\nb:2\nc:3\n")
     before = lines()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn import KafkaError, KafkaException, Producer
+from sparktxn import KafkaError, KafkaException, Producer, read_arrow
 from sparktxn._programs.cli.verbs import produce as producing
 from tests.cli.terminal import ok, txnlog
 
@@ -138,6 +138,46 @@ def test_what_consume_prints_of_a_typed_topic_is_what_produce_takes() -> None:
     assert ok("consume", "-t", "copy", "-e").out == printed
 
 
+KEYED = ("topics", "create", "people", "-p", "3", "--column", "id int64 not null", "--column", "city string not null")
+
+
+def people() -> list[tuple[int, str]]:
+    found = read_arrow("store", "people", columns=["id", "city"]).read_all().to_pylist()
+    return sorted((row["id"], row["city"]) for row in found)
+
+
+def test_a_keyed_topic_takes_upserts_and_deletes() -> None:
+    ok(*KEYED, "--set", "primary.key=id")
+    lines = (
+        b'{"id": 1, "city": "Bonn"}\n{"id": 2, "city": "Ulm"}\n{"id": 1, "city": "Kiel"}\n{"id": 3, "city": "Jena"}\n'
+    )
+    ok("produce", "-t", "people", stdin=lines + b'{"id": 3, "_deleted": true}\n')
+    assert people() == [(1, "Kiel"), (2, "Ulm")]
+    ok("produce", "-t", "people", "--delete", "--transactional-id", "d", stdin=b'{"id": 2}\n{"id": 1, "city": null}\n')
+    assert people() == []
+
+
+KEYED_WRONG = [
+    ((), b'{"id": 1, "city": "Bonn"}\n{"id": 2}\n', "line 2 is not a record of the topic: column 'city' is missing"),
+    ((), b'{"id": 1, "city": null}\n', "column 'city' of topic 'people' may not be null in an upsert"),
+    ((), b'{"city": "Bonn", "_deleted": true}\n', "column 'id' is missing"),
+    ((), b'{"id": 1, "_deleted": 1}\n', "column '_deleted': 1 is not of type bool"),
+    ((), b'{"id": 1, "_deleted": false}\n', "column 'city' is missing"),
+    (("--delete",), b'{"id": 1, "_deleted": true}\n', "have a column '_deleted': leave one of them out"),
+    (("--delete",), b'{"city": "Bonn"}\n', "column 'id' is missing"),
+    (("-k", "1"), b'{"id": 1, "city": "Bonn"}\n', "is typed"),
+]
+
+
+@pytest.mark.parametrize(("words", "stdin", "expected"), KEYED_WRONG, ids=lambda value: str(value)[:30])
+def test_what_is_no_upsert_or_delete_is_refused(words: tuple[str, ...], stdin: bytes, expected: str) -> None:
+    ok(*KEYED, "--set", "primary.key=id")
+    done = txnlog("produce", "-t", "people", *words, stdin=stdin)
+    assert done.code == 2
+    assert expected in done.err
+    assert people() == []
+
+
 WRONG = [
     (("-t", "absent"), b"", 1, "txnlog topics list shows the topics"),
     (("-t", "orders", "-H", "a"), b"", 2, "expected NAME=VALUE"),
@@ -145,6 +185,7 @@ WRONG = [
     (("-t", "orders", "-K", ":", "-k", "a"), b"", 2, "exclude each other"),
     (("-t", "orders", "-p", "7"), b"1\n", 1, "7"),
     (("-t", "trips", "-k", "a"), b"", 2, "is typed"),
+    (("-t", "trips", "--delete"), b"", 2, "has no key (primary.key)"),
     (("-t", "trips"), b'{"id": "x"}\n', 2, "line 1 is not a record of the topic: column 'id': "),
     (
         ("-t", "trips"),

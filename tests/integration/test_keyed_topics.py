@@ -30,7 +30,7 @@ from sparktxn.admin import (
 )
 from sparktxn.errors import CommandRefused, ErrorCode, ExpectationFailed, KafkaException
 from sparktxn.maintenance import apply_retention, compact, maintain, publish_tables, rewrite
-from sparktxn.transfer import export_topic, import_files
+from sparktxn.transfer import export_topic
 
 CALM = {"store.fsync": False, "checkpoint.fold.bytes.per.minute": 0}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), ("size", pa.float64())])
@@ -438,7 +438,6 @@ def test_readers_of_tables_have_latest_rows_and_all(store: Store) -> None:
         lambda store, view: store.plan_commits(view, 0),
         lambda store, view: store.files("keyed"),
         lambda store, view: export_topic(store, "keyed", Path(store.uri).parent / "export"),
-        lambda store, view: import_files(store, "keyed", [_parquet(store)]),
     ],
 )
 def test_what_has_no_latest_rows_yet_refuses_the_topic_by_name(
@@ -460,14 +459,6 @@ def test_spark_refuses_to_read_the_topic_by_name(store: Store, use: Callable[[To
     columns = StructType([StructField("id", LongType()), StructField("name", StringType())])
     with pytest.raises(ConfigurationError, match=r"primary\.key"):
         use(store.view(["keyed"]).topics["keyed"], columns)
-
-
-def _parquet(store: Store) -> str:
-    import pyarrow.parquet as pq
-
-    path = Path(store.uri).parent / "rows.parquet"
-    pq.write_table(rows(1), path)
-    return str(path)
 
 
 def test_maintenance_takes_keyed_topics(store: Store) -> None:

@@ -19,12 +19,13 @@ from sparktxn._foundation.values.quantities import counted
 from sparktxn._foundation.values.structs import PartitionState, StoreState, TopicState
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
 
-_PRIMARY_KEY: Final = "primary.key"
+PRIMARY_KEY: Final = "primary.key"
+"""The setting that names the columns of a key."""
 _NOT_NULL: Final = "upsert.not.null"
 _CLEANUP_POLICY: Final = "cleanup.policy"
 _COMPACT: Final = "compact"
 
-FIXED_SETTINGS: Final = (_PRIMARY_KEY, _NOT_NULL)
+FIXED_SETTINGS: Final = (PRIMARY_KEY, _NOT_NULL)
 """Settings that a topic has from its creation on, and that never change."""
 
 _WEEK_MS: Final = str(7 * 24 * 3_600_000)
@@ -43,7 +44,7 @@ _EXPECTED: Final = "a whole number, bool, string, binary, date32, timestamp or d
 
 def key_columns(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of the key of a topic with these settings, in their order; none if it has no key."""
-    key = settings.get(_PRIMARY_KEY)
+    key = settings.get(PRIMARY_KEY)
     return tuple(key.split(",")) if key else ()
 
 
@@ -55,7 +56,7 @@ def required_columns(settings: Mapping[str, str]) -> tuple[str, ...]:
 
 def has_key(settings: Mapping[str, str]) -> bool:
     """Return whether a topic with these settings has a key."""
-    return bool(settings.get(_PRIMARY_KEY))
+    return bool(settings.get(PRIMARY_KEY))
 
 
 def is_keyed(topic: TopicState) -> bool:
@@ -182,15 +183,15 @@ def _settings_problem(settings: Mapping[str, str]) -> str | None:
 def _columns_problem(key: Sequence[str], columns: Columns | None) -> str | None:
     """Return what is wrong with a key and the stored columns of a topic; None if nothing is, or not with the key."""
     if columns is None:
-        return f"setting {_PRIMARY_KEY!r} is {','.join(key)!r}: expected a topic with declared columns"
+        return f"setting {PRIMARY_KEY!r} is {','.join(key)!r}: expected a topic with declared columns"
     known = {name: (kind, nullable) for name, kind, nullable in columns}
     for place, name in enumerate(key):
         if name in key[:place]:
-            return f"setting {_PRIMARY_KEY!r} names column {name!r} twice"
+            return f"setting {PRIMARY_KEY!r} names column {name!r} twice"
         if name not in known or name == DELETED_COLUMN:
             others = [column for column in known if column != DELETED_COLUMN]
             expected = f"expected some of {', '.join(others)}{did_you_mean(name, others)}"
-            return f"setting {_PRIMARY_KEY!r} names {name!r}, which is not a declared column: {expected}"
+            return f"setting {PRIMARY_KEY!r} names {name!r}, which is not a declared column: {expected}"
         kind, nullable = known[name]
         if kind not in _KEY_TYPES and not kind.startswith("decimal128("):
             return f"column {name!r} of the key has type {kind}: expected {_EXPECTED}"

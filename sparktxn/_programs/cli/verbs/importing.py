@@ -40,6 +40,9 @@ _Ignore = Annotated[
 _ByKey = Annotated[
     bool, typer.Option("--by-key", help="Choose partitions by key, not as files say.", rich_help_panel=_FILES)
 ]
+_Delete = Annotated[
+    bool, typer.Option("--delete", help="Delete the keys of the rows, of a keyed topic.", rich_help_panel=_FILES)
+]
 _Kafka = Annotated[
     str | None,
     option("--kafka", metavar="HOST:PORT/TOPIC", help="The topic to read; needs confluent-kafka.", panel=_KAFKA),
@@ -113,6 +116,7 @@ def import_(
     columns: _Columns = None,
     ignore: _Ignore = False,
     by_key: _ByKey = False,
+    delete: _Delete = False,
     kafka: _Kafka = None,
     kafka_option: _Options = None,
     kafka_config: _Config = None,
@@ -131,7 +135,7 @@ def import_(
     was imported before is left out.
     """
     if from_store is not None:
-        others = (columns, ignore, by_key, kafka)
+        others = (columns, ignore, by_key, delete, kafka)
         if files is None or len(files) != 1 or any(others):
             raise WrongUsage("--from-store takes the name of one topic, and no option of files or of Kafka")
         from_settings = _source_settings(session, from_store, from_option or (), from_config or (), from_profile)
@@ -153,9 +157,12 @@ def import_(
             columns or [],
             ignore=ignore,
             by_key=by_key,
+            delete=delete,
             apply=apply,
         )
         return
+    if delete:
+        raise WrongUsage("--delete belongs to files: leave it out")
     settings = tuple(kafka_option or ()), tuple(kafka_config or ())
     _import_from_kafka(session, store, topic, kafka, settings, name, accept_loss=accept_loss, apply=apply)
 
@@ -215,6 +222,7 @@ def _import_files(
     *,
     ignore: bool,
     by_key: bool,
+    delete: bool,
     apply: bool,
 ) -> None:
     done_bytes = 0
@@ -235,6 +243,7 @@ def _import_files(
             columns=dict(split_option("--column", text) for text in columns),
             other_columns="ignore" if ignore else "refuse",
             keep_partitions=not by_key,
+            delete=delete,
             dry_run=not apply,
             on_progress=show,
             on_bytes=note,

@@ -63,6 +63,7 @@ def produce(
     ] = None,
     null: Annotated[bool, typer.Option("--null", "-Z", help="An empty key or value is null.")] = False,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Read lines of the files.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the keys of the rows, of a keyed topic.")] = False,
     transactional_id: Annotated[
         str | None,
         option(
@@ -76,7 +77,7 @@ def produce(
     """Write a record for each line of standard input, or for each file.
 
     With --transactional-id all records of one call become visible together, or none of them: also if the call fails, or
-    is killed. A typed topic takes a JSON object on each line.
+    is killed. A typed topic takes a JSON object on each line; of a keyed one with "_deleted": true it deletes the key.
     """
     between, after = None if key_delimiter is None else unescaped(key_delimiter), unescaped(delimiter)
     if not after or between == b"":
@@ -86,11 +87,8 @@ def produce(
     state = _existing(session, topic)
     common: dict[str, Any] = {"partition": partition, "headers": _headers(header)}
     own_key = None if key is None else key.encode("utf-8", "surrogateescape")
-    if state.primary_key:
-        raise WrongUsage(
-            f"topic {topic!r} has a key (primary.key), and this command writes no rows for it yet: use "
-            "Producer.produce_arrow or Store.commit"
-        )
+    if delete and not state.primary_key:
+        raise WrongUsage(f"topic {topic!r} has no key (primary.key): leave --delete out")
     wrong_for_typed = own_key is not None or between is not None or common["headers"]
     if state.schema is not None and wrong_for_typed:
         raise WrongUsage(f"topic {topic!r} is typed: its records have columns, and neither keys nor headers")
@@ -102,7 +100,7 @@ def produce(
             writer.producer.init_transactions(session.timeout_s)
         with writer.producer.transaction() if transactional_id is not None else nullcontext():
             if state.schema is not None:
-                writer.write_typed(texts, _schema(state), partition)
+                writer.write_typed(texts, state, partition, delete=delete)
             else:
                 for text in texts:
                     record = _key_and_value(text, own_key, between, null=null)
@@ -137,17 +135,20 @@ class _Writer:
         self.count += 1
         self._check()
 
-    def write_typed(self, lines: Iterator[bytes], schema: pa.Schema, partition: int) -> None:
+    def write_typed(self, lines: Iterator[bytes], topic: StageTopic, partition: int, *, delete: bool) -> None:
         """Queue a record for each line, a JSON object.
 
         Raises:
             WrongUsage: a line does not have the topic's columns.
         """
-        rows = JsonRows(schema)
+        schema = _schema(topic)
+        rows = JsonRows(schema, whole=() if delete else topic.whole_columns)
         for some in some_lines(lines, _TYPED_LINES, _TYPED_BYTES):
-            self._write_rows(rows, some, schema, partition)
+            self._write_rows(rows, some, schema, partition, delete=delete)
 
-    def _write_rows(self, rows: JsonRows, lines: list[tuple[int, bytes]], schema: pa.Schema, partition: int) -> None:
+    def _write_rows(
+        self, rows: JsonRows, lines: list[tuple[int, bytes]], schema: pa.Schema, partition: int, *, delete: bool
+    ) -> None:
         try:
             table = rows.table(lines)
         except WrongLine as error:
@@ -155,7 +156,7 @@ class _Writer:
             raise WrongUsage(
                 f"line {error.line} is not a record of the topic: {error.reason}; expected {expected}"
             ) from None
-        self.producer.produce_arrow(self._topic, table, partition)
+        self.producer.produce_arrow(self._topic, table, partition, delete=delete)
         self.count += table.num_rows
 
     def finish(self) -> None:
