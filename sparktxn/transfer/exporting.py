@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn._engine.format.names import PARTITION_COLUMN
+from sparktxn._engine.format.schema import DELETED_COLUMN
 from sparktxn._engine.format.statistics import paths_without_fractions
 from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._foundation.values import arguments
@@ -24,9 +25,10 @@ from sparktxn._foundation.values.fieldtypes import TopicIdPartition, TopicPartit
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.scan.columns import PARTITION, known_columns, output_schema, reserved_name
 from sparktxn._rows.scan.conditions import Condition, checked_condition, matching
+from sparktxn._rows.scan.content import Rows, checked_rows
 from sparktxn._rows.scan.plan import Order, ReadTask
 from sparktxn.errors import ConfigurationError
-from sparktxn.store import Store, read_task
+from sparktxn.store import LatestTask, Store, read_task
 from sparktxn.transfer.csvrows import csv_names, is_text_in_csv
 from sparktxn.transfer.exportfolder import ExportFolder
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
@@ -163,6 +165,7 @@ def export_topic(
     columns: Sequence[str] | None = None,
     offsets: Mapping[int, tuple[int, int | None]] | None = None,
     where: Sequence[Condition] = (),
+    rows: Rows | None = None,
     order: Order | None = None,
     entry: int | None = None,
     timestamp_ms: int | None = None,
@@ -184,7 +187,10 @@ def export_topic(
         columns: names of columns; None: all but those of the record's transaction. A column that the topic has gained
             after the view is null.
         offsets: (first offset, end offset or None) by partition; partitions that are not named are left out. None: all.
+            Of latest rows no more than the partitions can be chosen: (0, None) of each.
         where: conditions that a record meets all of.
+        rows: of a keyed topic, ``latest`` (the default) are the newest rows of its keys without deletes, and ``all``
+            are all rows, with a column ``_deleted``.
         order: ``commit`` (the default) exports all that is committed at the view's entry. ``offset`` exports up to the
             last stable offset of each partition.
         entry: read the store as it was at this entry; None: now.
@@ -206,14 +212,22 @@ def export_topic(
     arguments.function("on_progress", on_progress)
     view = store.view([topic], entry=entry, timestamp_ms=timestamp_ms)
     topic_state = view.topics[topic]
+    is_latest = checked_rows([topic_state], rows)
     given = arguments.items("where", where, Condition)
-    names = arguments.identifiers("columns", output_schema(topic_state.schema).names if columns is None else columns)
+    own = [name for name in output_schema(topic_state.schema).names if not (is_latest and name == DELETED_COLUMN)]
+    names = arguments.identifiers("columns", own if columns is None else columns)
     asked = store.with_columns(view, [*names, *(condition.column for condition in given)]).topics[topic]
     schema, conditions = _selected(asked, names, given)
     bounds = None if offsets is None else _bounds(view, topic, offsets)
-    read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
-    planned = store.plan_view(view, order=order, bounds=bounds, columns=read)
-    tasks = [replace(task, conditions=conditions) for task in planned]
+    tasks: Sequence[ReadTask | LatestTask]
+    if is_latest:
+        partitions = None if bounds is None else _whole(bounds)
+        tasks = store.plan_latest(view, columns=schema.names, conditions=conditions, partitions=partitions)
+        conditions = ()
+    else:
+        read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
+        planned = store.plan_view(view, order=order, bounds=bounds, columns=read, rows="all")
+        tasks = [replace(task, conditions=conditions) for task in planned]
     place = ExportFolder(target)
     try:
         export = _Export(
@@ -261,8 +275,23 @@ def _partition_column(topic: TopicState) -> str:
     return PARTITION_COLUMN if PARTITION in own else PARTITION
 
 
-def _place(task: ReadTask) -> TopicIdPartition:
-    return task.partition, task.start_offset
+def _place(task: ReadTask | LatestTask) -> TopicIdPartition:
+    return task.partition, task.start_offset if isinstance(task, ReadTask) else 0
+
+
+def _whole(bounds: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> Sequence[TopicPartitionKey]:
+    """Return the partitions that `bounds` name.
+
+    Raises:
+        ConfigurationError: they name a part of one.
+    """
+    for bound in bounds.values():
+        if bound != (0, None):
+            raise ConfigurationError(
+                f"offsets has {bound}, and the latest rows of a partition follow from all of its rows: export them as "
+                "of an entry, or all rows of these offsets (rows='all', --rows all)"
+            )
+    return tuple(bounds)
 
 
 def _bounds(

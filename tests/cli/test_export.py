@@ -84,3 +84,35 @@ def test_what_is_wrong_is_named() -> None:
     assert txnlog("export", "-t", "missing", "out").code == 1
     ok("export", "-t", "trips", "out")
     assert txnlog("export", "-t", "trips", "out").code == 2
+
+
+def test_a_keyed_topic_gives_its_latest_rows_or_all(folder: Path) -> None:
+    ok(
+        "topics",
+        "create",
+        "people",
+        "--column",
+        "id int64 not null",
+        "--column",
+        "city string",
+        "--set",
+        "primary.key=id",
+    )
+    ok(
+        "produce",
+        "-t",
+        "people",
+        stdin=b'{"id": 1, "city": "Bonn"}\n{"id": 1, "city": "Kiel"}\n{"id": 2, "city": "Ulm"}\n',
+    )
+    ok("produce", "-t", "people", "--delete", stdin=b'{"id": 2}\n')
+    done = ok("export", "-t", "people", "now", "--format", "json", "--column", "id", "--column", "city")
+    assert "records     1\n" in done.out.decode()
+    assert done.err.startswith("these are the latest rows of the keys: --rows all")
+    (file,) = (folder / "now").rglob("*.json")
+    assert file.read_text() == '{"id":1,"city":"Kiel"}\n'
+    whole = ok("export", "-t", "people", "all", "--rows", "all", "--json")
+    assert (whole.json[0]["records"], whole.err) == (4, "")
+    refused = txnlog("export", "-t", "people", "part", "--from-offset", "1")
+    assert (refused.code, "--rows all" in refused.err) == (2, True)
+    refused = txnlog("export", "-t", "orders", "part", "--rows", "latest")
+    assert (refused.code, "has no key" in refused.err) == (2, True)

@@ -30,7 +30,6 @@ from sparktxn.admin import (
 )
 from sparktxn.errors import CommandRefused, ErrorCode, ExpectationFailed, KafkaException
 from sparktxn.maintenance import apply_retention, compact, maintain, publish_tables, rewrite
-from sparktxn.transfer import export_topic
 
 CALM = {"store.fsync": False, "checkpoint.fold.bytes.per.minute": 0}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), ("size", pa.float64())])
@@ -437,7 +436,6 @@ def test_readers_of_tables_have_latest_rows_and_all(store: Store) -> None:
         lambda store, view: store.plan(view, {("keyed", 0): (0, 1)}),
         lambda store, view: store.plan_commits(view, 0),
         lambda store, view: store.files("keyed"),
-        lambda store, view: export_topic(store, "keyed", Path(store.uri).parent / "export"),
     ],
 )
 def test_what_has_no_latest_rows_yet_refuses_the_topic_by_name(

@@ -15,7 +15,8 @@ import pytest
 from sparktxn import ConfigurationError, Producer, Store, read_arrow
 from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.errors import CommandRefused, StoreUnavailable
-from sparktxn.transfer import import_files, import_from_store
+from sparktxn.store.options import Condition
+from sparktxn.transfer import export_topic, import_files, import_from_store
 from tests.world import next_number
 
 SCHEMA = pa.schema(
@@ -252,3 +253,69 @@ def test_topics_that_do_not_fit_are_refused_by_name(
 def test_a_topic_without_a_key_is_not_imported_as_it_is_into_one_with_a_key(store: Store) -> None:
     with pytest.raises(ConfigurationError, match=r"'keyed'.*the key.*'typed'.*no key"):
         import_from_store(store, "keyed", store, "typed")
+
+
+# Exports.
+
+
+def exported(folder: Path, file_format: str) -> list[tuple[Any, ...]]:
+    """The rows of an export's files, without their offsets and times."""
+    rows = []
+    for path in sorted(folder.rglob(f"*.{file_format}")):
+        if file_format == "json":
+            found = [json.loads(line) for line in path.read_text().splitlines()]
+        elif file_format == "parquet":
+            found = pyarrow.parquet.read_table(path, partitioning=None).to_pylist()
+        elif file_format == "arrow":
+            found = pa.ipc.open_file(path).read_all().to_pylist()
+        else:
+            found = pyarrow.csv.read_csv(path, convert_options=TEXT_IS_TEXT).to_pylist()
+        rows += [tuple(each[name] for name in ("id", "region", "name", "_deleted") if name in each) for each in found]
+    return rows
+
+
+TEXT_IS_TEXT = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_export_has_the_latest_rows_or_all_and_comes_back(store: Store, tmp_path: Path, file_format: str) -> None:
+    put(store, row(1), row(2), row(3, size=4), row(4))
+    before = store.view().entry
+    put(store, row(1, "new"))
+    put(store, row(2), row(3), delete=True)
+    put(store, row(3, "back"))
+    report = export_topic(store, "keyed", tmp_path / "latest", file_format=file_format)
+    expected = {(1, "EU", "new"), (3, "EU", "back"), (4, "EU", "a")}
+    assert (report.records, set(exported(tmp_path / "latest", file_format))) == (3, expected)
+    then = export_topic(store, "keyed", tmp_path / "then", file_format=file_format, entry=before)
+    assert (then.records, set(exported(tmp_path / "then", file_format))) == (
+        4,
+        {(number, "EU", "a") for number in range(1, 5)},
+    )
+    whole = export_topic(store, "keyed", tmp_path / "all", file_format=file_format, rows="all")
+    assert whole.records == 8
+    assert [each[3] for each in exported(tmp_path / "all", file_format)].count(True) == 2
+    for folder, name, count in (("latest", "one", 5), ("all", "two", 2)):
+        store.create_topic(name, count, settings=KEY, schema=SCHEMA)
+        import_files(store, name, [tmp_path / folder])
+        assert latest(store, name) == {1: "new", 3: "back", 4: "a"}
+
+
+def test_an_export_of_latest_rows_takes_conditions_columns_and_partitions(store: Store, tmp_path: Path) -> None:
+    put(store, *(row(number, "a") for number in range(20)))
+    put(store, *(row(number, "b") for number in range(10)))
+    condition = Condition("name", "=", "a")
+    report = export_topic(store, "keyed", tmp_path / "a", file_format="json", columns=["id"], where=[condition])
+    assert report.records == 10
+    found = [json.loads(line) for path in (tmp_path / "a").rglob("*.json") for line in path.read_text().splitlines()]
+    assert sorted(each["id"] for each in found) == list(range(10, 20))
+    assert {tuple(each) for each in found} == {("id",)}
+    parts = [export_topic(store, "keyed", tmp_path / f"p{n}", offsets={n: (0, None)}).records for n in range(3)]
+    assert sum(parts) == 20
+    assert min(parts) > 0
+    for offsets in ({0: (1, None)}, {0: (0, 5)}):
+        with pytest.raises(ConfigurationError, match="rows='all'"):
+            export_topic(store, "keyed", tmp_path / "none", offsets=offsets)
+        assert export_topic(store, "keyed", tmp_path / f"{offsets[0]}", offsets=offsets, rows="all").records
+    with pytest.raises(ConfigurationError, match="'typed' has no key"):
+        export_topic(store, "typed", tmp_path / "none", rows="latest")

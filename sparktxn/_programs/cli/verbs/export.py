@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,17 @@ from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Order, OrderOption, argument, option, verb
 from sparktxn.errors import ConfigurationError
 from sparktxn.store.options import Condition, SystemClock, known_columns, parse_conditions, typed_conditions
+from sparktxn.store.reading import key_columns
 from sparktxn.transfer import export_topic
 
 app = typer.Typer()
+
+
+class ExportedRows(StrEnum):
+    """Which rows of a keyed topic are written."""
+
+    LATEST = "latest"
+    ALL = "all"
 
 
 @verb(
@@ -47,6 +56,9 @@ def export(
         list[str] | None,
         option("--where", metavar="CONDITION", help="Such as \"fare >= 5 and zone = 'north'\"; all must hold."),
     ] = None,
+    rows: Annotated[
+        ExportedRows | None, option("--rows", help="Of a topic with a key: its latest rows (the default), or all.")
+    ] = None,
     entry: Annotated[int | None, option("--entry", min=0, help="As of this entry of the log.")] = None,
     time: Annotated[str | None, option("--time", metavar="TIME", help="As of this time.")] = None,
     order: OrderOption = Order.COMMIT,
@@ -74,12 +86,15 @@ def export(
             columns=columns or None,
             offsets=offsets,
             where=conditions,
+            rows=None if rows is None else rows.value,
             order=order.value,
             entry=entry,
             timestamp_ms=None if time is None else time_ms("--time", time, SystemClock().wall_ms()),
             on_progress=lambda records: shown(f"export: {counted(records, 'record')} …"),
         )
     session.out.row(msgspec.to_builtins(report))
+    if key_columns(known.settings) and rows is not ExportedRows.ALL:
+        session.out.remark("these are the latest rows of the keys: --rows all writes all rows, with a column _deleted")
 
 
 def _conditions(text: str, known: pa.Schema) -> tuple[Condition, ...]:
