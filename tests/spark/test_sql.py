@@ -281,28 +281,28 @@ def test_what_may_be_a_credential_is_not_kept(name: str, value: str) -> None:
 def test_views_of_declared_columns_have_the_places_of_their_records(spark: SparkSession, store: Store) -> None:
     """The query is that of docs/from-delta.md for the latest row of each key."""
     schema = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
-    store.create_topic("prices", 3, schema=schema, settings={"partition.key": "id"})
+    store.create_topic("offers", 3, schema=schema, settings={"partition.key": "id"})
     store.create_topic("odd", schema=pa.schema([("a,b", pa.int64())]))
     with Producer({"bootstrap.servers": store.uri}) as producer:
         for amount in (1.0, 2.0):
-            producer.produce_arrow("prices", pa.table({"id": [1, 2, 3], "amount": [amount] * 3}))
+            producer.produce_arrow("offers", pa.table({"id": [1, 2, 3], "amount": [amount] * 3}))
             assert producer.flush() == 0
     page = (Path(__file__).parents[2] / "docs/from-delta.md").read_text()
     latest = page.split('latest = """')[1].split('"""')[0]
     entry = store.view([]).entry
-    store.add_columns("prices", pa.schema([("unit", pa.string())]))
+    store.add_columns("offers", pa.schema([("unit", pa.string())]))
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({}, ["id", "amount", "unit"]),
         ({"asOfEntry": entry}, ["id", "amount"]),
     ]
     for at, columns in cases:
         pyspark_txnlog.register_views(spark, store.uri, **at)
-        assert spark.table("prices").columns == [*columns, "_partition", "_offset", "_timestamp"]
+        assert spark.table("offers").columns == [*columns, "_partition", "_offset", "_timestamp"]
         assert [tuple(row) for row in spark.sql(latest).collect()] == [(1, 2.0), (2, 2.0), (3, 2.0)]
-        shorter = spark.sql("select id, max_by(amount, _offset) from prices group by id order by id")
+        shorter = spark.sql("select id, max_by(amount, _offset) from offers group by id order by id")
         assert [tuple(row) for row in shorter.collect()] == [(1, 2.0), (2, 2.0), (3, 2.0)]
     assert spark.table("odd").columns == ["a,b"]
-    pyspark_txnlog.register_views(spark, store.uri, topics=["prices"], includeTxnMetadata=True)
-    assert spark.table("prices").columns[-4:] == ["_producer_id", "_producer_epoch", "_transactional_id", "_entry"]
-    pyspark_txnlog.register_views(spark, store.uri, topics=["prices"], columns="_offset,id")
-    assert spark.table("prices").columns == ["_offset", "id"]
+    pyspark_txnlog.register_views(spark, store.uri, topics=["offers"], includeTxnMetadata=True)
+    assert spark.table("offers").columns[-4:] == ["_producer_id", "_producer_epoch", "_transactional_id", "_entry"]
+    pyspark_txnlog.register_views(spark, store.uri, topics=["offers"], columns="_offset,id")
+    assert spark.table("offers").columns == ["_offset", "id"]
