@@ -253,6 +253,7 @@ PAIRS_THAT_ARE_NO_PARTITIONS = {
     "sparktxn/maintenance/checking/segmentcheck.py": "sequences by the producer's id and epoch",
     "sparktxn/maintenance/rewriting/rewriteplan.py": "ranges of offsets",
     "sparktxn/_rows/scan/aborted.py": "ranges of offsets",
+    "sparktxn/_rows/scan/latesttask.py": "ranges of offsets",
     "sparktxn/_rows/scan/offsets.py": "ranges of offsets",
     "sparktxn/_rows/scan/plan.py": "ranges of offsets",
     "sparktxn/_rows/scan/storedfiles.py": "ranges of a file's rows",

@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pyspark_txnlog.options.options import READ, ReadOptions
-from pyspark_txnlog.options.spark_columns import read_columns, schema_of
 from sparktxn import ConfigurationError, Consumer, Producer, SinkCommit, Store, TopicPartition, read_arrow, to_pandas
 from sparktxn._engine.format.commands import AlterTopic
-from sparktxn._foundation.values.structs import TopicState
 from sparktxn._kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn._rows.scan.latestrows import LatestPlan
 from sparktxn._rows.stage.partitioner import murmur2
@@ -444,19 +440,6 @@ def test_what_has_no_latest_rows_yet_refuses_the_topic_by_name(
     _produced(store, rows(1))
     with pytest.raises(ConfigurationError, match=r"keyed.*primary\.key"):
         read(store, store.view(["keyed"]))
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda topic, columns: schema_of([topic], ReadOptions.parse({"path": "x", "topic": topic.name}, READ)),
-        lambda topic, columns: read_columns([topic], columns),
-    ],
-)
-def test_spark_refuses_to_read_the_topic_by_name(store: Store, use: Callable[[TopicState, StructType], object]) -> None:
-    columns = StructType([StructField("id", LongType()), StructField("name", StringType())])
-    with pytest.raises(ConfigurationError, match=r"primary\.key"):
-        use(store.view(["keyed"]).topics["keyed"], columns)
 
 
 def test_maintenance_takes_keyed_topics(store: Store) -> None:

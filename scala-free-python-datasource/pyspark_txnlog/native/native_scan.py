@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -24,14 +24,23 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, LongType, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors
 from pyspark_txnlog.connecting.sessions import check_session
 from pyspark_txnlog.options.filters import refuse_filters
 from pyspark_txnlog.options.keywords import option_texts, read_options
 from pyspark_txnlog.options.options import READ, ReadOptions
-from pyspark_txnlog.options.spark_columns import arrow_of, quoted, stored_columns
+from pyspark_txnlog.options.spark_columns import DELETED, arrow_of, quoted, stored_columns
 from pyspark_txnlog.reading.batch_reader import TaskPartition, TxnLogReader, read_partition, read_schema
 from pyspark_txnlog.sparkinternals import (
     FILE_SINK_FOLDER,
@@ -44,17 +53,16 @@ from pyspark_txnlog.sparkinternals import (
     optimized,
     place_in_sorted,
 )
-from sparktxn import ConfigurationError, read_task
-from sparktxn.store import merged_files, segment_values, whole_files
+from sparktxn import ConfigurationError, ReadTask, read_task
+from sparktxn.store import LatestTask, merged_files, segment_values, whole_files
 from sparktxn.store.options import arguments
 from sparktxn.store.options import columns as names
-from sparktxn.store.reading import unfit_segments
+from sparktxn.store.reading import hidden_ranges, unfit_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import InputPartition
 
-    from sparktxn import ReadTask
     from sparktxn.store.reading import MergedFile, SegmentRef
 
 __all__ = [
@@ -131,6 +139,23 @@ def _place(spark: SparkSession, bases: Any, start: Column, end: Column, offset: 
     """Return the place of the last of `bases` that is not above `offset`, among those from `start` to `end`."""
     found = place_in_sorted(spark, bases, start, end, offset)
     return F.when(found < 0, -found - 2).otherwise(found)
+
+
+def outside(spark: SparkSession, ranges: Mapping[int, pa.Array], group: Column, offset: Column) -> Column:
+    """Return whether a row's offset lies in none of its group's ranges, as an expression over rows of data.
+
+    Args:
+        spark: a session whose driver is this process.
+        ranges: by number, the ranges of some groups, as `hidden_ranges` returns them. All rows are of these groups.
+        group: the number of a row's group.
+        offset: a row's offset.
+    """
+    own = [ranges.get(number, pa.array([], pa.int64())) for number in range(max(ranges) + 1)]
+    firsts = np.cumsum([0, *map(len, own)]).astype(np.int32)
+    bounds, first = arrays(spark, [pa.concat_arrays(own), pa.array(firsts)])
+    # Starts have even places. Of a number between two, Java says -(place of the second) - 1: odd before a start.
+    place = place_in_sorted(spark, bounds, item(spark, first, group), item(spark, first, group + 1), offset)
+    return place.bitwiseAND(F.lit(1)) == 1
 
 
 # Lists of segments as Spark's own readers take them: a file index, in place of a listing of folders.
@@ -377,7 +402,36 @@ def scan(
     parsed = ReadOptions.parse(read_options(uri, topics, options, named), READ)
     refuse_filters(parsed, "scan()", "use where() of the data frame, whose conditions Spark's own reader skips by")
     schema, pinned = read_schema(parsed)
-    return frame_of(session, TxnLogReader(parsed, schema, pinned).partitions(), parsed, schema, "scan()")
+    parts = TxnLogReader(parsed, schema, pinned).partitions()
+    latest = [part.task for part in parts if isinstance(part, TaskPartition) and isinstance(part.task, LatestTask)]
+    if latest:
+        frames = [_latest_rows(session, tasks, parsed, schema) for tasks in _by_topic(latest, lambda task: task.topic)]
+        return reduce(DataFrame.union, frames)
+    return frame_of(session, parts, parsed, schema, "scan()")
+
+
+def _latest_rows(
+    spark: SparkSession, tasks: Sequence[LatestTask], options: ReadOptions, schema: StructType
+) -> DataFrame:
+    """Return the latest rows of one topic: those of its files without the offsets that the plans leave out.
+
+    The driver reads the columns of the key. A row's partition and offset decide, so that it does not matter which rows
+    Spark has left out before, nor which conditions it applies first.
+    """
+    ranges: dict[int, pa.Array] = {}
+    parts: list[TaskPartition] = []
+    typed = [(names.PARTITION, IntegerType()), (names.OFFSET, LongType())]
+    places = [StructField(names.reserved_name(name, ()), kind) for name, kind in typed]
+    more = [field for field in (*places, StructField(DELETED, BooleanType())) if field.name not in schema.names]
+    whole = StructType([*schema.fields, *more])
+    for task in tasks:
+        plan = task.plan(partial(read_task, options=options.store), finds_deletes=False)
+        ranges[task.partition] = hidden_ranges(plan)
+        parts += map(TaskPartition, task.shown_parts(plan, whole.names))
+    rows = frame_of(spark, parts, options, whole, "scan()").where(~F.col(DELETED))
+    if any(map(len, ranges.values())):
+        rows = rows.where(outside(spark, ranges, *(F.col(field.name) for field in places)))
+    return rows.select([_column(name) for name in schema.names])
 
 
 def frame_of(
@@ -388,7 +442,7 @@ def frame_of(
     Raises:
         ConfigurationError: Spark cannot open the store's files.
     """
-    tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
+    tasks = [part.task for part in parts if isinstance(part, TaskPartition) and isinstance(part.task, ReadTask)]
     merged, others = merged_files(tasks)
     whole, rest = whole_files(others, offset_max=BASE_OFFSET_MAX)
     if whole or merged:
@@ -420,6 +474,9 @@ def _selected(rows: DataFrame, topic: ReadTask, schema: StructType) -> DataFrame
         made[names.TIMESTAMP_TYPE] = F.lit(topic.timestamp_type)
     by_name = {names.reserved_name(name, topic.schema): column for name, column in made.items()}
     columns = {field.name: unskipped(rows.sparkSession, _column(field.name), field.dataType) for field in schema}
+    if DELETED in columns:
+        # Of an upsert nothing is stored.
+        columns[DELETED] = F.coalesce(columns[DELETED], F.lit(False))
     return rows.select([by_name.get(name, column).alias(name) for name, column in columns.items()])
 
 
@@ -620,7 +677,7 @@ def _few_rows(tasks: Iterable[ReadTask], options: ReadOptions, target: pa.Schema
 # Counts and greatest offsets from the log alone, however many rows there are.
 #
 # Only segments that a compaction by key has left gaps in are fetched, for the column of their offsets. Of internal
-# topics the entries are read.
+# topics the entries are read, and for latest rows the columns of the key.
 
 
 def count(uri: str, topic: str, options: Mapping[str, Any] | None = None, **named: Any) -> int:
@@ -636,8 +693,7 @@ def count(uri: str, topic: str, options: Mapping[str, Any] | None = None, **name
         ConfigurationError: an option is wrong.
         CommandRefused: the topic does not exist.
     """
-    tasks = _tasks(uri, topic, options, named)
-    return sum(end - start for task in tasks for start, end in task.kept_offsets(read_task))
+    return sum(end - start for _, start, end in _kept_offsets(uri, topic, options, named))
 
 
 def max_offset(uri: str, topic: str, options: Mapping[str, Any] | None = None, **named: Any) -> dict[int, int]:
@@ -646,16 +702,20 @@ def max_offset(uri: str, topic: str, options: Mapping[str, Any] | None = None, *
     The arguments and errors are those of `count`.
     """
     greatest: dict[int, int] = {}
-    for task in _tasks(uri, topic, options, named):
-        for _, end in task.kept_offsets(read_task):
-            greatest[task.partition] = max(end - 1, greatest.get(task.partition, -1))
+    for partition, _, end in _kept_offsets(uri, topic, options, named):
+        greatest[partition] = max(end - 1, greatest.get(partition, -1))
     return greatest
 
 
-def _tasks(uri: str, topic: str, options: Mapping[str, Any] | None, named: Mapping[str, Any]) -> Iterator[ReadTask]:
+def _kept_offsets(
+    uri: str, topic: str, options: Mapping[str, Any] | None, named: Mapping[str, Any]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield a partition, and offsets of its rows from the first number to the second."""
     name = arguments.identifier("topic", topic)
     parsed = ReadOptions.parse(option_texts(options, named, path=uri, topic=name), READ)
     refuse_filters(parsed, "count() and max_offset()", "they read no records; count() a data frame that has them")
     schema, pinned = read_schema(parsed)
     parts = TxnLogReader(parsed, schema, pinned, by_segment=True).partitions()
-    return (part.task for part in parts if isinstance(part, TaskPartition))
+    read = partial(read_task, options=parsed.store)
+    tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
+    return ((task.partition, *offsets) for task in tasks for offsets in task.kept_offsets(read))

@@ -10,7 +10,7 @@ from pyspark_txnlog.connecting.storehandles import open_store
 from pyspark_txnlog.options.bounds import AS_OF_OPTIONS
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import READ
-from pyspark_txnlog.options.spark_columns import quoted
+from pyspark_txnlog.options.spark_columns import DELETED, quoted
 from pyspark_txnlog.reading.system_tables import TableOptions
 from sparktxn import ConfigurationError
 from sparktxn.store import SYSTEM_TABLES
@@ -101,7 +101,8 @@ def _with_places(topic: TopicState | None, options: Mapping[str, str]) -> Mappin
     given = {name.lower(): value for name, value in options.items()}
     if topic is None or topic.schema is None or "columns" in given:
         return options
-    names = [name for name, _, _ in topic.schema]
+    # A view has the latest rows of a topic with a key, none of which is a delete.
+    names = [name for name, _, _ in topic.schema if name != DELETED or given.get("rows", "").strip().lower() == "all"]
     if any("," in name or name != name.strip() for name in names):
         return options  # the option cannot name them
     has_metadata = given.get("includetxnmetadata", "").strip().lower() == "true"

@@ -287,7 +287,7 @@ def rows_within(store: Store, view: ReadView, ranges: Ranges, bytes_max: int) ->
     """
     rows_by_entry: dict[int, int] = {}
     bytes_by_entry: dict[int, int] = {}
-    for task in store.plan(view, dict(ranges), isolation="read_uncommitted", by_segment=True):
+    for task in store.plan(view, dict(ranges), isolation="read_uncommitted", by_segment=True, rows="all"):
         for segment in task.segments:
             rows = segment.rows_between(task.start_offset, task.end_offset)
             rows_by_entry[segment.entry] = rows_by_entry.get(segment.entry, 0) + rows

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark_txnlog.options.offsets import Offsets
     from sparktxn import ReadView
     from sparktxn.store.options import Condition
-    from sparktxn.store.reading import Order
+    from sparktxn.store.reading import Order, Rows
 
 
 # Options ``kafka.*``: settings of Kafka's clients, which a program brings along from ``format("kafka")``.
@@ -341,6 +341,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("maxRecordsPerPartition", _READS, None, integer(1, arguments.INT64_MAX), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("order", _READS, None, choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition up to its last stable offset, as Kafka does: micro-batches may split transactions."),
+    Option("rows", _READS, None, choice("latest", "all"), "Of topics with a key: latest, a batch's default, reads [the newest row of each key](tables-that-change.md#reading-with-spark) without deletes. all reads every upsert and delete, with the column `_deleted`; a stream has to ask for it."),
     Option("columns", _READS, None, parse_names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as SQL has them or as [["key","=","DE"],["amount",">=",10]], see [the operators](spark.md#conditions-that-skip-segments). Segments without such a row are not decoded.'),
     Option("includeHeaders", _ALL, "false", boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
@@ -547,6 +548,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     rows_per_task: int | None
     isolation: Literal["read_committed", "read_uncommitted"]
     order: Order
+    rows: Rows | None
     columns: tuple[str, ...] | None
     filters: tuple[Condition, ...] = ()
     include_headers: bool
@@ -584,6 +586,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         _check_bounds(starting, ending, topics, use)
         entries = entry_range(values)
         as_of = as_of_options(values)
+        if use == READ_STREAM and values.get("rows") == "latest":
+            raise ConfigurationError("option 'rows' is latest, and a stream reads all rows: expected all")
         return cls(
             path=values["path"],
             store=parsed.store,
@@ -598,6 +602,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             rows_per_task=values.get("maxRecordsPerPartition"),
             isolation=values["isolationLevel"],
             order=_order(values),
+            rows=values.get("rows"),
             columns=values.get("columns"),
             filters=values.get("filters", ()),
             include_headers=values["includeHeaders"],

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = "headers"
 
-_DELETED: Final = ("_deleted", "bool", True)
-"""The column that a topic has which has a key."""
+DELETED: Final = "_deleted"
+"""The column of a topic with a key that is true in a row which deletes its key."""
 
 _SCALARS: Final[frozenset[type[DataType]]] = frozenset(
     {
@@ -93,15 +93,13 @@ def _spark_type(arrow_type: pa.DataType) -> DataType:
     return from_arrow_type(arrow_type)
 
 
-def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
-    """Return the columns that a read of `topics` has.
+def schema_of(topics: Iterable[TopicState], options: ReadOptions, *, is_latest: bool = False) -> StructType:
+    """Return the columns that a read of `topics` has: that of their latest rows, none of which is a delete, one less.
 
     Raises:
         ConfigurationError: the topics differ in their columns, or the option `columns` names one that they do not have.
     """
     layout = one_layout(topics)
-    if layout is not None and _DELETED in layout:
-        raise _refuse_keyed()
     names: Sequence[str]
     if options.columns is not None:
         names = options.columns
@@ -109,7 +107,7 @@ def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
         if layout is None:
             names = [name for name in output_schema(None).names if name != _HEADERS or options.include_headers]
         else:
-            names = [name for name, _, _ in layout]
+            names = [name for name, _, _ in layout if not (is_latest and name == DELETED)]
         names = [*names, *(metadata_names(layout) if options.include_txn_metadata else ())]
     arrow = output_schema(layout, names)
     return spark_schema(arrow, options.table_options)
@@ -130,13 +128,6 @@ def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructTy
     return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow if field.name not in made])
 
 
-def _refuse_keyed() -> ConfigurationError:
-    """Return the refusal of reads of topics with a key, which Spark does not have yet."""
-    return ConfigurationError(
-        "a topic has a key (primary.key), and Spark does not read such topics yet: read it by sparktxn.read_arrow"
-    )
-
-
 def known_layout(topics: Iterable[TopicState]) -> pa.Schema:
     """Return all columns that a read of `topics` may name, those of the record's transaction last."""
     return known_columns(one_layout(topics))
@@ -148,10 +139,7 @@ def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str,
     Raises:
         ConfigurationError: the topics do not have one of them, or have it with another type.
     """
-    layout = one_layout(topics)
-    if layout is not None and _DELETED in layout:
-        raise _refuse_keyed()
-    return known_names(schema, known_columns(layout), "the topic")
+    return known_names(schema, known_columns(one_layout(topics)), "the topic")
 
 
 def known_names(schema: StructType, arrow: pa.Schema, owner: str) -> tuple[str, ...]:

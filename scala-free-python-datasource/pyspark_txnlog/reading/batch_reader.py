@@ -31,13 +31,21 @@ from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.filters import pushed_condition
 from pyspark_txnlog.options.groups import CommittedStart, committed_start
 from pyspark_txnlog.options.offsets import partitions_of, within_log
-from pyspark_txnlog.options.options import ReadOptions
+from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.options.sparkevents import log_event
-from pyspark_txnlog.reading.views import PinnedView, columns_left_out, open_view, pin_view, report_left_out
+from pyspark_txnlog.reading.views import (
+    PinnedView,
+    check_all_rows,
+    columns_left_out,
+    open_view,
+    pin_view,
+    reads_latest,
+    report_left_out,
+)
 from pyspark_txnlog.sparkinternals import takes_filters
-from sparktxn import read_task
-from sparktxn.store import rows_at_most
+from sparktxn import ReadTask, read_task
+from sparktxn.store import LatestTask, rows_at_most
 from sparktxn.store.options import Condition, ThreadBackground, TopicPartitionKey, matching, typed_conditions
 from sparktxn.store.reading import end_of
 
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.options.bounds import Bound
-    from sparktxn import ReadTask, ReadView, Store
+    from sparktxn import ReadView, Store
 
 
 # Batches that are made ahead: while Spark takes some, a thread fetches and decodes the next ones.
@@ -167,7 +175,7 @@ several. The conditions of one scan would take rows from another.
 class TaskPartition(InputPartition):
     """One Spark task's part of a read: needs no log to be read."""
 
-    def __init__(self, task: ReadTask) -> None:
+    def __init__(self, task: ReadTask | LatestTask) -> None:
         self.task = task
 
 
@@ -176,7 +184,10 @@ def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
     store = open_store(options.path, options.store)
     view = _view(store, options, None)
     topics = view.topics if options.columns is None else store.with_columns(view, options.columns).topics
-    schema = schema_of(topics.values(), options)
+    if options.use == READ_STREAM:
+        check_all_rows(topics.values(), options)
+    is_latest = options.use != READ_STREAM and reads_latest(topics.values(), options)
+    schema = schema_of(topics.values(), options, is_latest=is_latest)
     return schema, replace(pin_view(view), committed=_committed(store, view, options))
 
 
@@ -224,7 +235,8 @@ class TxnLogReader(DataSourceReader):
         self._store = open_store(options.path, options.store)
         asked = [*schema.names, *(condition.column for condition in options.filters)]
         self._view = self._store.with_columns(_view(self._store, options, pinned), asked)
-        if options_in(schema) and options.columns is None:
+        self._is_latest = reads_latest(self._view.topics.values(), options)
+        if options_in(schema) and options.columns is None and not self._is_latest:
             report_left_out(self._view.topics, columns_left_out(self._view, schema))
         self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
@@ -245,6 +257,8 @@ class TxnLogReader(DataSourceReader):
         Raises:
             ConfigurationError: an offset or partition that an option names does not exist.
         """
+        if self._is_latest:
+            return [TaskPartition(task) for task in self._latest_tasks()]
         # The columns of conditions are read too, though not returned.
         columns = tuple(dict.fromkeys([*self._columns, *(condition.column for condition in self._conditions)]))
         tasks = plan_tasks(self._store, self._view, self._ranges(), columns, self._options, by_segment=self._by_segment)
@@ -253,6 +267,15 @@ class TxnLogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one part, in offset order, that meet the option `filters`."""
         return read_partition(partition, self._options, self.target, self._conditions)
+
+    def _latest_tasks(self, more: Sequence[Condition] = ()) -> list[LatestTask]:
+        """Return the tasks of a read of latest rows, which meet the option `filters` and `more` conditions."""
+        return self._store.plan_latest(
+            self._view,
+            columns=self._columns,
+            conditions=[*self._conditions, *more],
+            partitions=partitions_of(self._view, self._options.assigned),
+        )
 
     def _ranges(self) -> dict[TopicPartitionKey, tuple[int, int]]:
         """Return offsets (start, end) of every partition that is read."""
@@ -311,6 +334,7 @@ def plan_tasks(
             columns=columns,
             rows_per_task=rows_per_task,
             by_segment=by_segment,
+            rows=options.rows,
         )
     return store.plan(
         view,
@@ -319,6 +343,7 @@ def plan_tasks(
         columns=columns,
         rows_per_task=rows_per_task,
         by_segment=by_segment,
+        rows=options.rows,
     )
 
 
@@ -354,8 +379,10 @@ def read_partition(
 
 
 def _batches(
-    task: ReadTask, options: ReadOptions, target: pa.Schema, conditions: Sequence[Condition]
+    task: ReadTask | LatestTask, options: ReadOptions, target: pa.Schema, conditions: Sequence[Condition]
 ) -> Iterator[pa.RecordBatch]:
+    if isinstance(task, LatestTask):
+        conditions = ()  # its rows meet them
     # Columns that no segment stores, and casts, cost less for a whole row group than for each batch cut from it.
     for found in read_task(task, options.store):
         rows = conform(matching(found, conditions).select(target.names) if conditions else found, target)
@@ -379,9 +406,12 @@ class FilteringTxnLogReader(TxnLogReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one part per task, without segments that cannot meet a condition on the timestamp."""
+        if self._is_latest:
+            return [TaskPartition(task) for task in self._latest_tasks(self._pushed)]
         self._by_segment = bool(self._timestamp_conditions)
         parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
-        kept = without_skipped(parts, self._timestamp_conditions)
+        tasks = [task for task in parts if isinstance(task, ReadTask)]
+        kept = without_skipped(tasks, self._timestamp_conditions)
         return [TaskPartition(task) for task in _with_conditions(kept, self._pushed)]
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -389,10 +419,10 @@ class FilteringTxnLogReader(TxnLogReader):
         # A topic with declared columns may call one "offset": its own reserved names begin with "_".
         prefix = self._prefix()
         for condition in filters:
-            if _is_range(condition, prefix):
+            if _is_range(condition, prefix) and not self._is_latest:
                 self._filters.append(condition)
                 continue
-            if is_on_timestamp(condition, f"{prefix}timestamp"):
+            if is_on_timestamp(condition, f"{prefix}timestamp") and not self._is_latest:
                 self._timestamp_conditions.append(condition)
             elif pushed := pushed_condition(condition, self._known):
                 self._pushed.append(pushed)

@@ -211,6 +211,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
                 columns=columns,
                 rows_per_task=task_rows(rows, self._options),
                 by_segment=by_segment,
+                rows=self._options.rows,
             )
         return tasks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
@@ -109,7 +110,8 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         ranges = {key: (max(start, read.get(key, start)), readable[key]) for key, start in starts.items()}
         ranges = {key: bounds for key, bounds in ranges.items() if bounds[0] < bounds[1]}
         try:
-            tasks = self._store().plan(view, ranges, isolation="read_uncommitted", by_segment=True) if ranges else []
+            plan = partial(self._store().plan, isolation="read_uncommitted", by_segment=True, rows=self._options.rows)
+            tasks = plan(view, ranges) if ranges else []
         except (StoreError, ViewExpired) as error:
             log_event("spark_backlog_unknown", error=error)
             return {}

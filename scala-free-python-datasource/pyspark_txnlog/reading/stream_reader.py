@@ -25,7 +25,7 @@ from pyspark_txnlog.options.options import ReadOptions
 from pyspark_txnlog.options.spark_columns import arrow_of, read_columns
 from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import TaskPartition, read_partition
-from pyspark_txnlog.reading.views import NewColumns, names_topic, open_view, open_view_of_existing
+from pyspark_txnlog.reading.views import NewColumns, check_all_rows, names_topic, open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.store.options import SystemClock, TopicPartitionKey
 
@@ -89,6 +89,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RetentionPassed: see `_starts_between`.
         """
         view = self._store().with_columns(self._view_of(end), self._schema.names)
+        check_all_rows(view.topics.values(), self._options)
         columns = read_columns(view.topics.values(), self._schema)
         starts = self._starts_between(view, start, end)
         self._new_columns.check(
@@ -153,10 +154,12 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             CommandRefused: a topic that is named does not exist, and failOnDataLoss is set.
+            ConfigurationError: a topic has a key, and the option `rows` does not ask for all rows.
         """
-        if self._options.fail_on_data_loss:
-            return open_view(self._store(), self._options, at_least_entry=entry)
-        return open_view_of_existing(self._store(), self._options, at_least_entry=entry)
+        opened = open_view if self._options.fail_on_data_loss else open_view_of_existing
+        view = opened(self._store(), self._options, at_least_entry=entry)
+        check_all_rows(view.topics.values(), self._options)
+        return view
 
     def _view_after(self, start: Progress) -> ReadView:
         """Return the view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.

@@ -10,10 +10,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 from pyspark_txnlog.connecting.sessions import check_session
+from pyspark_txnlog.connecting.storehandles import open_store
 from pyspark_txnlog.options.keywords import read_options
 from pyspark_txnlog.options.options import READ_STREAM, GivenOptions, ReadOptions
 from pyspark_txnlog.reading.commit_stream_reader import CommitOrderStreamReader
 from pyspark_txnlog.reading.offset_stream_reader import OffsetOrderStreamReader
+from pyspark_txnlog.reading.views import check_all_rows, open_view
+from pyspark_txnlog.sparkinternals import context_of
 from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
@@ -104,9 +107,13 @@ def read_stream(
 
     Raises:
         TypeError: an argument has a wrong type.
-        ConfigurationError: an option is wrong.
+        ConfigurationError: an option is wrong, or a topic has a key and the option `rows` does not ask for all rows.
     """
     check_session(spark)
     given = read_options(uri, topics, options, named)
-    ReadOptions.parse(given, READ_STREAM)
-    return spark.readStream.format("txnlog").options(**given).load()
+    parsed = ReadOptions.parse(given, READ_STREAM)
+    stream = spark.readStream.format("txnlog").options(**given).load()
+    if context_of(spark) is not None:
+        # With Spark Connect this process may not reach the store: the query says it when it is started.
+        check_all_rows(open_view(open_store(parsed.path, parsed.store), parsed).topics.values(), parsed)
+    return stream

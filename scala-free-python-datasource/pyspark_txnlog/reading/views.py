@@ -11,16 +11,19 @@ from msgspec.structs import replace
 
 from pyspark_txnlog.options.catalog import options_in
 from pyspark_txnlog.options.groups import CommittedStart
+from pyspark_txnlog.options.spark_columns import DELETED
 from pyspark_txnlog.options.sparkevents import log_event
 from sparktxn import CommandRefused, ConfigurationError, ErrorCode, read_task
 from sparktxn.store import INTERNAL_TOPICS
 from sparktxn.store.options import SystemClock, one_layout
+from sparktxn.store.reading import checked_rows, key_columns
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pyspark_txnlog.options.options import ReadOptions
-    from sparktxn import ReadTask, ReadView, Store
+    from sparktxn import ReadTask, ReadView, Store, TopicState
 
 
 class PinnedView(Struct, frozen=True):
@@ -90,6 +93,46 @@ def open_view_of_existing(store: Store, options: ReadOptions, **at: int) -> Read
 
 def _is_internal(topic: str) -> bool:
     return topic in INTERNAL_TOPICS
+
+
+# Which rows of topics with a key a read has: a batch their latest rows, unless it asks for all, as a stream has to.
+
+
+def reads_latest(topics: Iterable[TopicState], options: ReadOptions) -> bool:
+    """Return whether a batch that reads `topics` has their latest rows.
+
+    Raises:
+        ConfigurationError: it has, and an option gives it a start or an end; or not all of the topics have a key.
+    """
+    topics = list(topics)
+    if not checked_rows(topics, options.rows):
+        return False
+    bounds = ((options.starting, "earliest"), (options.ending, "latest"))
+    given = [bound.name for bound, whole in bounds if bound.offsets != whole]
+    given += ["startingEntry"] * (options.entries.first is not None)
+    given += ["endingEntry"] * (options.entries.last is not None)
+    if given:
+        raise ConfigurationError(
+            f"option {given[0]!r} is given, and topic {topics[0].name!r} has a key (primary.key), of whose latest rows "
+            "it would read a part: for the rows as they were, set asOfEntry, asOfTimestamp or asOfTransaction; for a "
+            "part of all rows, upserts and deletes, set the option rows to all, as each stream has to"
+        )
+    return True
+
+
+def check_all_rows(topics: Iterable[TopicState], options: ReadOptions) -> None:
+    """Raise unless the options of a stream ask for all rows, where `topics` have a key.
+
+    Raises:
+        ConfigurationError: they do not. Spark asks a source for its columns before it says whether it makes a stream.
+    """
+    for topic in topics:
+        if key_columns(topic.settings) and options.rows != "all":
+            raise ConfigurationError(
+                f"topic {topic.name!r} has a key (primary.key), and a stream reads all of its rows, superseded ones "
+                'and deletes too, with the column _deleted. It has to ask for them: .option("rows", "all") of '
+                'readStream, or rows="all" of read_stream() and scan_stream(). spark.read has the latest rows'
+            )
 
 
 # What a read does with columns that its topics have and it does not: a stream ends before it would drop a value.
@@ -189,4 +232,10 @@ class NewColumns:
         if not segments:
             return False
         batches = read_task(replace(task, segments=segments), self._options.store)
-        return any(column.null_count < len(column) for batch in batches for column in batch.columns)
+        columns = (named for batch in batches for named in zip(batch.schema.names, batch.columns, strict=True))
+        return any(_shows_a_value(*named) for named in columns)
+
+
+def _shows_a_value(name: str, column: pa.Array) -> bool:
+    # Of upserts that column has nothing: readers show false.
+    return bool(column.true_count if name == DELETED else column.null_count < len(column))

@@ -17,7 +17,7 @@ from sparktxn._engine.format.schema import DELETED_COLUMN, TYPED_OFFSET_COLUMN
 from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._engine.state.keyed import is_keyed, key_columns
 from sparktxn._foundation.values.fieldtypes import TopicPartitionKey
-from sparktxn._foundation.values.structs import TopicState
+from sparktxn._foundation.values.structs import SegmentRef, TopicState
 from sparktxn._rows.scan.columns import known_columns, one_layout, output_schema
 from sparktxn._rows.scan.conditions import Condition, matching
 from sparktxn._rows.scan.latestrows import (
@@ -29,7 +29,7 @@ from sparktxn._rows.scan.latestrows import (
     plan_latest,
     without_deletes,
 )
-from sparktxn._rows.scan.plan import ReadTask, by_partition, not_in_view
+from sparktxn._rows.scan.plan import ReadTask, by_file, by_partition, not_in_view
 from sparktxn.errors import ConfigurationError
 
 
@@ -62,33 +62,82 @@ class LatestTask(Struct, frozen=True):
         """The number of the partition."""
         return self.parts[0].partition
 
-    def plan(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> LatestPlan:
+    @property
+    def segments(self) -> tuple[SegmentRef, ...]:
+        """The segments of the partition, or the files that hold them."""
+        return tuple(segment for part in self.parts for segment in part.segments)
+
+    def plan(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]], *, finds_deletes: bool = True) -> LatestPlan:
         """Return which offsets are left out, of rows whose keys meet the conditions; the columns of the key are read.
 
         Args:
             read: returns the rows of a `ReadTask`. It may be called more than once for each part.
+            finds_deletes: whether deletes are among them; a reader that sees which rows are deletes needs no plan of
+                them, and without it less may be read.
 
         Raises:
             DamagedObject, ViewExpired: as `read_task`.
         """
-        return self._plan(read)
-
-    def _plan(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]], *, finds_deletes: bool = True) -> LatestPlan:
         own = key_conditions(self.key, self.conditions)
         parts = [replace(part, conditions=own) for part in self.parts]
         return plan_latest(parts, self.key, read, self.base_end, finds_deletes=finds_deletes)
 
     def rows(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Yield the latest rows that meet the conditions, in the order of their offsets; `read` is as in `plan`."""
-        plan = self._plan(read, finds_deletes=False)
+        plan = self.plan(read, finds_deletes=False)
         asked = (*self.columns, *(condition.column for condition in self.conditions))
         columns = tuple(dict.fromkeys([*asked, DELETED_COLUMN, TYPED_OFFSET_COLUMN]))
-        for part in self.parts:
-            for rows in read(replace(part, columns=columns, conditions=self.conditions)):
+        for part in self.shown_parts(plan, columns):
+            for rows in read(replace(part, conditions=self.conditions)):
                 # Conditions come last: of a key that had met them once only the newest row counts.
                 found = matching(without_deletes(plan.of(rows)), self.conditions) if rows.num_rows else rows
                 if found.num_rows:
                     yield found.select(self.columns)
+
+    def shown_parts(self, plan: LatestPlan, columns: Sequence[str]) -> Iterator[ReadTask]:
+        """Yield what reads `columns` of the partition's rows, without the files that have no latest row.
+
+        Other rows that `plan` leaves out are among those that are read.
+        """
+        for part in self.parts:
+            files = [file for file in by_file(part.segments) if not all(_is_hidden(plan, segment) for segment in file)]
+            if files:
+                segments = tuple(segment for file in files for segment in file)
+                yield replace(part, segments=segments, columns=tuple(columns))
+
+    def kept_offsets(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[tuple[int, int]]:
+        """Yield the offsets of the rows as (start, end) ranges in order; `read` is as in `plan`."""
+        import numpy as np
+
+        for rows in replace(self, columns=(TYPED_OFFSET_COLUMN,)).rows(read):
+            offsets = rows.column(0).to_numpy()
+            breaks = np.flatnonzero(np.diff(offsets) != 1)
+            starts, ends = [0, *(breaks + 1).tolist()], [*breaks.tolist(), len(offsets) - 1]
+            for first, last in zip(starts, ends, strict=True):
+                yield int(offsets[first]), int(offsets[last]) + 1
+
+
+def hidden_ranges(plan: LatestPlan) -> pa.Array:
+    """Return the offsets that a plan leaves out, as ranges: where each begins and where it ends, in turns, in order.
+
+    An offset lies in one of them if the greatest number that is not above it begins a range.
+    """
+    import numpy as np
+
+    hidden = np.sort(np.concatenate([plan.superseded, plan.deletes]))
+    follows = np.diff(hidden) == 1
+    starts, ends = np.ones(len(hidden), np.bool_), np.ones(len(hidden), np.bool_)
+    starts[1:], ends[:-1] = ~follows, ~follows
+    return pa.array(np.stack([hidden[starts], hidden[ends] + 1], axis=1).ravel())
+
+
+def _is_hidden(plan: LatestPlan, segment: SegmentRef) -> bool:
+    """Return whether no row of a segment is a latest row."""
+    count = 0
+    for hidden in (plan.superseded, plan.deletes):
+        first, end = hidden.searchsorted((segment.base_offset, segment.end_offset))
+        count += int(end - first)
+    return count == segment.row_count
 
 
 def check_keyed(view: ReadView) -> None:
