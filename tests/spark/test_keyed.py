@@ -12,6 +12,7 @@ import pytest
 
 from pyspark_txnlog import count, max_offset, read_stream, register_views, scan, scan_stream
 from sparktxn import ConfigurationError, Producer, Store, read_arrow
+from sparktxn.maintenance import compact
 from tests.pages.blocks import blocks, moved
 from tests.property.test_latest_rows import Program
 from tests.seeds import examples, seed_of
@@ -258,8 +259,11 @@ def test_a_stream_has_to_ask_for_all_rows(spark: SparkSession, store: Store, tmp
 @pytest.mark.parametrize("order", ["commit", "offset"])
 @pytest.mark.parametrize("native", [False, True])
 def test_a_stream_of_all_rows(spark: SparkSession, store: Store, tmp_path: Path, order: str, native: bool) -> None:
-    create(store)
+    """What a compaction has left of them, and what comes after it."""
+    create(store, **{"append.inline.bytes": "0", "min.cleanable.dirty.ratio": "0"})
     change(store, upserts(*range(9), name="a"))
+    change(store, upserts(*range(4), name="b"), 8)
+    compact(store)
     seen: list[tuple[Any, ...]] = []
     options = {"rows": "all", "order": order, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 4}
 

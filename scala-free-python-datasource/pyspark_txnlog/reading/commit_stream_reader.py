@@ -17,6 +17,7 @@ from pyspark_txnlog.options.groups import committed_start, entry_behind
 from pyspark_txnlog.options.offsets import LATEST, partitions_of
 from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import task_rows
+from pyspark_txnlog.reading.compactedcut import compacted_ends
 from pyspark_txnlog.reading.stream_reader import (
     Progress,
     TxnLogStreamReader,
@@ -27,7 +28,7 @@ from pyspark_txnlog.reading.stream_reader import (
 from pyspark_txnlog.reading.views import pin_view
 from sparktxn import StoreError, ViewExpired
 from sparktxn.store.options import TopicPartitionKey
-from sparktxn.store.reading import compacted_entry
+from sparktxn.store.reading import compacted_entry, key_columns
 
 if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView
@@ -115,7 +116,12 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         """
         entry = start["entry"]
         whole_to = max(
-            (compacted_entry(view.partitions[key], floor) for key, floor in _behind_of(groups, entry)), default=0
+            (
+                compacted_entry(view.partitions[key], floor)
+                for key, floor in _behind_of(groups, entry)
+                if not key_columns(view.topics[key[0]].settings)
+            ),
+            default=0,
         )
         if whole_to > entry:
             # A transaction of the others may be in a compaction that goes further: all partitions catch up with it.
@@ -125,11 +131,16 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         level: dict[TopicPartitionKey, int] = {}
         for after_entry, some in groups:
             if after_entry < entry:
+                if ends := self._compacted_ends(view, after_entry, some, **limits):
+                    offsets = {**level, **some, **ends}
+                    return self._choose(start, {**self._by_offset(view, entry, offsets), **_behind(after_entry, some)})
                 cut = self._cut(view, after_entry, some, to_entry=entry, **limits)
                 if cut.rows:
                     rest = _behind(cut.entry, some) if cut.entry < entry else {}
                     return self._choose(start, {**self._end(view, entry, {**level, **cut.unread}), **rest}, [cut])
             level.update(some)
+        if ends := self._compacted_ends(view, entry, level, **limits):
+            return self._choose(start, self._by_offset(view, entry, {**level, **ends}))
         cut = self._cut(view, entry, level, **limits)
         return self._choose(start, self._end(view, cut.entry, cut.unread), [cut])
 
@@ -137,7 +148,24 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         """Return the end of a micro-batch; its view is as a rule newer than its last entry."""
         return {**self._progress(view, entry, offsets), "view": view.entry}
 
-    def _choose(self, start: Progress, end: Progress, cuts: Iterable[CommitCut]) -> Progress:
+    def _by_offset(self, view: ReadView, entry: int, offsets: dict[TopicPartitionKey, int]) -> Progress:
+        """Return the end of a micro-batch that reads up to some offsets, and has not come further than `entry`."""
+        return {**self._end(view, entry, offsets), "byOffset": True}
+
+    def _compacted_ends(
+        self,
+        view: ReadView,
+        after_entry: int,
+        floors: dict[TopicPartitionKey, int],
+        *,
+        rows_max: int | None,
+        bytes_max: int | None,
+    ) -> dict[TopicPartitionKey, int]:
+        if rows_max is None and bytes_max is None:
+            return {}
+        return compacted_ends(self._store(), view, after_entry, floors, rows_max=rows_max, bytes_max=bytes_max)
+
+    def _choose(self, start: Progress, end: Progress, cuts: Iterable[CommitCut] = ()) -> Progress:
         """Return `end`, or `start` if there is nothing between them.
 
         Without rows too, where the offsets move past aborted records: what was removed below them is then no loss.
@@ -197,6 +225,21 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         by_segment: bool = False,
     ) -> list[ReadTask]:
         tasks: list[ReadTask] = []
+        if end.get("byOffset"):
+            for after_entry, some in _by_entry(view, start, starts):
+                ends = {key: offset_in(end, key) for key in some}
+                bounds = {key: (floor, ends[key]) for key, floor in some.items() if floor < ends[key]}
+                rows = self._store().commit_cut(view, after_entry, bounds=bounds).rows
+                tasks += self._store().plan_commits(
+                    view,
+                    after_entry,
+                    bounds=bounds,
+                    columns=columns,
+                    rows_per_task=task_rows(rows, self._options),
+                    by_segment=by_segment,
+                    rows=self._options.rows,
+                )
+            return tasks
         for (to_entry, after_entry), some in _grouped(
             starts, lambda key: (_read_to(view, end, key), _read_to(view, start, key))
         ):
