@@ -240,6 +240,9 @@ class AwaitedMethod(NamedTuple):
     reports: bool
 
 
+_PRODUCE_ARROW: Final = AwaitedMethod("produce_arrow", waits=True, leaves=True, reports=False)
+
+
 def awaited(
     method: Callable[Concatenate[Any, P], Result], *, waits: bool = True, leaves: bool = False, reports: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]]:
@@ -654,6 +657,17 @@ class AIOProducer(AIOClient[Producer]):
             raise
         taking.result()
         return delivered
+
+    async def produce_arrow(self, topic: str, batch: object, partition: int = -1, *, delete: bool = False) -> None:
+        """Take the rows of a record batch, a table or a data frame; see `Producer.produce_arrow`.
+
+        If its task is cancelled, the call goes on: the rows are taken, or the next call raises why they are not.
+
+        Raises:
+            TypeError, ConfigurationError, KafkaException: as there.
+        """
+        # Two calls are never the same one: what a table shows of itself does not say which rows it has.
+        await self._call(_PRODUCE_ARROW, object(), None, topic, batch, partition, delete=delete)
 
     def _leave(self, taking: Future[None]) -> None:
         """Let the next calls wait until the record is taken, or known not to be: only its on_delivery says which."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import re
@@ -19,6 +20,7 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn._engine.format.segment import stored_schema
+from sparktxn._programs.console import keyedreads
 from sparktxn._programs.console.filesizes import FILE_SIZES
 from sparktxn._programs.console.guard import TOKEN_CHARACTERS_MIN
 from sparktxn._programs.console.history.entryfacts import ENTRIES_KEPT
@@ -298,21 +300,151 @@ def test_typed_records_have_their_columns(console: Console) -> None:
     assert (second["columns"]["name"], second["columns"]["raw"]["text"]) == (None, "x")
 
 
-def test_records_of_a_keyed_topic_are_all_rows_and_a_delete_is_seen_as_one() -> None:
+def keyed_world() -> World:
+    """A store with a topic of two partitions, whose key has two columns."""
+    world = World({})
+    columns = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("day", pa.date32(), nullable=False),
+            ("name", pa.string()),
+        ]
+    )
+    world.store.create_topic("keyed", 2, schema=columns, settings={"primary.key": "id,day"})
+    return world
+
+
+DAY = datetime.date(2026, 5, 1)
+
+
+def put(world: World, *ids: int, name: str | None = None, transactional_id: str = "writer") -> None:
+    """Upsert rows in a transaction, or delete them."""
+    producer = world.transactional(transactional_id)
+    with producer.transaction():
+        keys = {"id": list(ids), "day": [DAY] * len(ids)}
+        if name is None:
+            producer.produce_arrow("keyed", pa.table(keys), delete=True)
+        else:
+            producer.produce_arrow("keyed", pa.table({**keys, "name": [name] * len(ids)}))
+
+
+def names_of(rows: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(int(row["columns"]["id"]), row["columns"]["name"]) for row in rows]
+
+
+def test_records_of_a_keyed_topic_are_its_latest_rows_or_all() -> None:
+    with closing(keyed_world()) as world:
+        put(world, 1, 2, 3, name="a")
+        put(world, 2, name="b")
+        before = world.store.view().entry
+        put(world, 1)
+        put(world, 4, name="c")
+        console = Console(world.store)
+        found = console.data("/topics/keyed/records")
+        assert names_of(found["records"]) == [(4, "c"), (2, "b"), (3, "a")]
+        assert found["keyed"]["kind"] == "latest"
+        page = console.page("/topics/keyed/records")
+        assert "Latest rows" in page
+        assert "_deleted" not in page
+        then = console.data(f"/topics/keyed/records?entry={before}")["records"]
+        assert sorted(names_of(then)) == [(1, "a"), (2, "b"), (3, "a")]
+        parts = [console.data(f"/topics/keyed/records?partition={number}")["records"] for number in (0, 1)]
+        assert sorted(names_of(parts[0] + parts[1])) == [(2, "b"), (3, "a"), (4, "c")]
+        first = console.data("/topics/keyed/records?count=2")
+        rest = console.data(f"/topics/keyed/records?count=2&skip={first['keyed']['skipped']}")
+        assert names_of(first["records"] + rest["records"]) == [(4, "c"), (2, "b"), (3, "a")]
+        assert rest["keyed"]["skipped"] is None
+        whole = console.data("/topics/keyed/records?rows=all")
+        assert (len(whole["records"]), whole["keyed"]) == (6, None)
+        assert sum(row["is_delete"] for row in whole["records"]) == 1
+        page = console.page("/topics/keyed/records?rows=all")
+        assert page.count("<td>delete</td>") == 1
+        assert len(console.data("/topics/keyed/records?partition=0&offset=0")["records"]) == sum(
+            row["partition"] == 0 for row in whole["records"]
+        )
+        lines = console.get("/topics/keyed/download?format=jsonl").text
+        assert lines.count('"_deleted":true') == 1
+        for wrong in ("rows=latest&partition=0&offset=0", "rows=newest", "rows=latest&text=a", "key=7"):
+            assert console.get(f"/topics/keyed/records?{wrong}").code == 400, wrong
+
+
+def test_the_history_of_a_key_has_all_its_rows_newest_first() -> None:
+    with closing(keyed_world()) as world:
+        put(world, 1, 2, 3, name="a")
+        put(world, 1, name="b", transactional_id="other")
+        put(world, 1, transactional_id="eraser")
+        put(world, 2, name="c")
+        put(world, 1, name="d")
+        console = Console(world.store)
+        target = '/topics/keyed/records?key=[1,"2026-05-01"]'
+        found = console.data(target)
+        assert [(row["columns"]["name"], row["is_delete"]) for row in found["records"]] == [
+            ("d", False),
+            (None, True),
+            ("b", False),
+            ("a", False),
+        ]
+        assert [row["transactional_id"] for row in found["records"]] == ["writer", "eraser", "other", "writer"]
+        assert [row["offset"] for row in found["records"]] == sorted(
+            (row["offset"] for row in found["records"]), reverse=True
+        )
+        page = console.page(target)
+        assert (page.count("<td>upsert</td>"), page.count("<td>delete</td>")) == (3, 1)
+        some = console.data(f"{target}&count=3")
+        older = console.data(f"{target}&count=3&before={some['keyed']['before']}")
+        assert [row["columns"]["name"] for row in some["records"] + older["records"]] == ["d", None, "b", "a"]
+        assert console.data('/topics/keyed/records?key=[9,"2026-05-01"]')["records"] == []
+        for wrong in ("[1]", "1", "[1,2]", '["1","2026-05-01"]', '[1,"2026-02-30"]'):
+            answer = console.get(f"/topics/keyed/records?key={wrong}")
+            assert answer.code == 400, wrong
+            assert "JSON array of id, day" in answer.text, wrong
+        hidden = Console(world.store, hide_values=True)
+        assert hidden.data(target)["keyed"]["kind"] == "latest"
+        assert "2026-05-01" not in str(hidden.data(target)["records"])
+
+
+def test_pages_of_a_keyed_topic_look_at_so_many_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have left out is never shown as a latest row that it is not, and older rows are found by their keys."""
+    monkeypatch.setattr(keyedreads, "LATEST_OFFSETS", 20)
+    monkeypatch.setattr(keyedreads, "HISTORY_OFFSETS", 25)
+    with closing(keyed_world()) as world:
+        put(world, *range(100), name="old")
+        for number in range(10):
+            put(world, *range(40, 50), name=str(number))
+        console = Console(world.store)
+        found = console.data("/topics/keyed/records?count=500")
+        rows = names_of(found["records"])
+        assert found["keyed"]["offsets"] == 10
+        assert found["scanned"] <= 20
+        assert {name for _, name in rows} <= {"8", "9"}
+        assert len({number for number, _ in rows}) == len(rows)
+        target = '/topics/keyed/records?key=[40,"2026-05-01"]'
+        names, before, asked = [], None, 0
+        while asked < 20:
+            page = console.data(target + (f"&before={before}" if before is not None else ""))
+            assert page["scanned"] <= 25
+            names += [row["columns"]["name"] for row in page["records"]]
+            before, asked = page["keyed"]["before"], asked + 1
+            if before is None:
+                break
+        assert names == [*map(str, range(9, -1, -1)), "old"]
+        assert asked > 1
+
+
+def test_a_keyed_topic_of_many_partitions_reads_few_of_them() -> None:
     with closing(World({})) as world:
         columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-        world.store.create_topic("keyed", 1, schema=columns, settings={"primary.key": "id"})
+        world.store.create_topic("wide", 2_000, schema=columns, settings={"primary.key": "id"})
         with world.producer() as producer:
-            producer.produce_arrow("keyed", pa.table({"id": [1, 2], "name": ["a", "b"]}))
-            producer.produce_arrow("keyed", pa.table({"id": [1]}), delete=True)
+            producer.produce_arrow("wide", pa.table({"id": list(range(400)), "name": ["a"] * 400}))
+        with world.producer() as producer:
+            producer.produce_arrow("wide", pa.table({"id": [7], "name": ["b"]}))
         console = Console(world.store)
-        for target in ("/topics/keyed/records", "/topics/keyed/records?partition=0"):
-            found = console.data(target)["records"]
-            assert len(found) == 3, target
-            assert "_deleted" in console.page(target)
-        assert "true" in console.page("/topics/keyed/records/0/2")
-        lines = console.get("/topics/keyed/download?format=jsonl&partition=0").text
-        assert [line.count('"_deleted":true') for line in lines.splitlines()] == [0, 0, 1]
+        found = console.data("/topics/wide/records")
+        assert len(found["keyed"]["partitions"]) == 32
+        assert found["scanned"] < 100
+        assert names_of(found["records"])[0] == (7, "b")
+        assert [row["columns"]["name"] for row in console.data("/topics/wide/records?key=7")["records"]] == ["b", "a"]
 
 
 def test_cells_show_values_exactly(console: Console) -> None:

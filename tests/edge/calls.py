@@ -163,6 +163,11 @@ async def _sent(world: World, **given: Any) -> Any:
         return await delivered
 
 
+async def _rows_sent(world: World, **given: Any) -> None:
+    async with sparktxn.aio.AIOProducer(world.settings) as producer:
+        await producer.produce_arrow(**given)
+
+
 def _traced(world: World) -> Callable[..., Any]:
     world.later(partial(setattr, PROCESS, "tracer", None))
     return sparktxn.metrics.trace
@@ -182,7 +187,7 @@ def _methods(kind: type) -> Iterator[str]:
 
 
 _ASYNC: Final[dict[type, tuple[str, ...]]] = {
-    sparktxn.aio.AIOProducer: ("produce",),
+    sparktxn.aio.AIOProducer: ("produce", "produce_arrow"),
     sparktxn.aio.AIOConsumer: ("poll", "consume", "subscribe"),
 }
 """Classes of clients for asyncio, and which methods they have of their own."""
@@ -469,6 +474,7 @@ CALLS: Final[dict[str, Call]] = {
     # for asyncio
     "AIOProducer": _in_loop(partial(_made, sparktxn.aio.AIOProducer), lambda world: {"producer_conf": world.settings, "max_workers": 2, "executor": None, "batch_size": 1, "buffer_timeout": 1.0}),
     "AIOProducer.produce": _in_loop(_sent, lambda _: {"topic": "t", "value": b"v", "key": b"k", "partition": 0}),
+    "AIOProducer.produce_arrow": _in_loop(_rows_sent, lambda _: {"topic": "t", "batch": pa.table({"value": [b"x"]}), "partition": 0}),
     "AIOConsumer": _in_loop(partial(_made, sparktxn.aio.AIOConsumer), lambda world: {"consumer_conf": {**world.settings, "group.id": "g"}, "max_workers": 2, "executor": None}),
     "AIOConsumer.poll": _in_loop(partial(_read, "poll"), lambda _: {"timeout": _T}),
     "AIOConsumer.consume": _in_loop(partial(_read, "consume"), lambda _: {"num_messages": 1, "timeout": _T}),

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
+from sparktxn import ConfigurationError, Consumer, KafkaException, Producer, Store, TopicPartition, read_arrow
 from sparktxn.aio import AIOConsumer, AIOProducer
 from tests.each import each
 from tests.world import next_number
@@ -57,6 +58,38 @@ def test_all_methods_of_confluents_are_there_and_awaited(case: tuple[type]) -> N
     for name in CONFLUENTS[kind.__name__].split():
         assert inspect.iscoroutinefunction(getattr(kind, name)), name
         assert inspect.getdoc(getattr(kind, name)), name
+
+
+def test_rows_are_upserted_and_deleted(store: str) -> None:
+    with Store.open(store) as opened:
+        columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        opened.create_topic("keyed", 2, schema=columns, settings={"primary.key": "id"})
+
+    async def main() -> None:
+        async with AIOProducer({"bootstrap.servers": store, "transactional.id": "rows"}) as producer:
+            await producer.init_transactions(30)
+            await producer.begin_transaction()
+            await producer.produce_arrow("keyed", pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))
+            await producer.produce_arrow("keyed", pa.table({"id": [2]}), delete=True)
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.produce_arrow("keyed", pa.table({"id": [3], "name": ["never"]}))
+            await producer.abort_transaction()
+        async with AIOProducer({"bootstrap.servers": store}) as producer:
+            rows = pa.table({"id": range(1_000), "name": ["x"] * 1_000})
+            calls = [asyncio.create_task(producer.produce_arrow("keyed", rows)) for _ in range(2)]
+            await asyncio.sleep(0)
+            calls[0].cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await producer.produce_arrow("keyed", pa.table({"id": [1], "name": ["last"]}))
+            with pytest.raises(ConfigurationError, match="'name' of topic 'keyed' is missing"):
+                await producer.produce_arrow("keyed", pa.table({"id": [1]}))
+            with pytest.raises(TypeError, match="batch"):
+                await producer.produce_arrow("keyed", [1])
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    found = read_arrow(store, "keyed", columns=["id", "name"]).read_all().to_pylist()
+    assert {row["id"]: row["name"] for row in found} == {**dict.fromkeys(range(1_000), "x"), 1: "last"}
 
 
 def test_records_go_from_a_producer_to_a_consumer(store: str) -> None:

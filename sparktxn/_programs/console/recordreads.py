@@ -154,8 +154,13 @@ def in_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _rows(store: Store, tasks: list[ReadTask], schema: Any) -> Iterator[Row]:
     for batch in batches_of(store, tasks, _BATCH_ROWS):
-        for piece in in_pieces(batch):
-            yield from _plain(piece, reserved_name(TIMESTAMP, schema))
+        yield from plain_rows(batch, schema)
+
+
+def plain_rows(batch: pa.RecordBatch, schema: Any) -> Iterator[Row]:
+    """Yield the rows of a batch of a topic with this schema, some at a time."""
+    for piece in in_pieces(batch):
+        yield from _plain(piece, reserved_name(TIMESTAMP, schema))
 
 
 def _plain(batch: pa.RecordBatch, time_name: str) -> Iterator[Row]:

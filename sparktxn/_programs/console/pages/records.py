@@ -7,11 +7,21 @@ from typing import Any, Final, NamedTuple
 
 from sparktxn import ReadView
 from sparktxn._foundation.values.quantities import counted
+from sparktxn._programs.console.keyedreads import HISTORY_OFFSETS, LATEST_OFFSETS, history_of, latest_rows
 from sparktxn._programs.console.pagesource import Page, Source
 from sparktxn._programs.console.pagetext import bytes_text, record_bytes, shortened, visible
-from sparktxn._programs.console.recordreads import RESERVED, RecordFilter, Row, from_offset, newest_committed
+from sparktxn._programs.console.recordreads import (
+    RESERVED,
+    Found,
+    Make,
+    RecordFilter,
+    Row,
+    from_offset,
+    newest_committed,
+)
 from sparktxn._programs.console.requestparameters import NotFound, RequestParameters, WrongRequest
 from sparktxn.store.options import OFFSET, reserved_name
+from sparktxn.store.reading import key_columns
 
 _COUNT: Final = 50
 _COUNT_MAX: Final = 500
@@ -35,6 +45,9 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
     Without `partition` it has what the newest entries have committed, in all partitions. `to` is the newest of them, or
     `until` its time; `time` leaves out older records. With `partition` it has the records from `offset` or `time` on,
     or the last ones. `entry` chooses an older view; `key`, `header` and `text` filter.
+
+    Of a keyed topic it has latest rows, unless `rows` is all, or something chooses records by their places. With `key`
+    it has the history of that key.
     """
     entry = asked.entry()
     view = source.topic_view(name, entry)
@@ -58,7 +71,10 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
         headers=_CELL_HEADERS,
         header_bytes=_CELL_BYTES,
     ).row
-    if partition is None:
+    keyed = _keyed_rows(source, asked, view, name, partition, count, make)
+    if keyed is not None:
+        found = Found(keyed["rows"], None, keyed["scanned"])
+    elif partition is None:
         found = newest_committed(source, view, name, _last_entry(source, view, asked), count, wanted, make)
     else:
         start = _start(source, view, name, partition, count, asked)
@@ -86,12 +102,44 @@ def records(source: Source, asked: RequestParameters, name: str) -> Page:
         "as": form,
         "follow": asked.flag("follow") and entry is None,
         "hidden": source.hide_values,
+        "primary_key": list(key_columns(topic.settings)),
+        "keyed": None if keyed is None else {part: value for part, value in keyed.items() if part != "rows"},
         "scanned": found.scanned,
         "records": _with_ids(source, found.rows),
         "next": found.next_place,
         "previous": _previous(view, name, partition, start, count),
     }
     return Page("records.html", f"{name}: records", content)
+
+
+_PLACES: Final = ("offset", "time", "until", "to", "header", "text", "follow")
+"""Parameters that choose records as the log has them, and not latest rows."""
+
+
+def _keyed_rows(
+    source: Source, asked: RequestParameters, view: ReadView, name: str, partition: int | None, count: int, make: Make
+) -> dict[str, Any] | None:
+    """Return the latest rows of a keyed topic, or the history of a key; None if the page has records as the log does.
+
+    Raises:
+        WrongRequest: a key is not one of the topic's, or rows are asked for by what they do not have.
+    """
+    if not key_columns(view.topics[name].settings):
+        if asked.has("rows"):
+            raise WrongRequest("rows is given, and the topic has no key (primary.key): leave it out")
+        return None
+    given = next((each for each in _PLACES if asked.has(each)), None)
+    kind = asked.choice("rows", ("latest", "all"), "latest" if given is None else "all")
+    if asked.has("key") and not source.hide_values:
+        before = asked.number("before")
+        history = history_of(source, view, name, asked.text("key"), before, count, make)
+        return {"kind": "history", "key": asked.text("key"), **history._asdict(), "looked": HISTORY_OFFSETS}
+    if kind == "all":
+        return None
+    if given is not None:
+        raise WrongRequest(f"{given} is given for latest rows, which have no place in the log: expected rows=all")
+    skip = asked.number("skip", 0, most=LATEST_OFFSETS) or 0
+    return {"kind": "latest", **latest_rows(source, view, name, partition, skip, count, make)._asdict()}
 
 
 def _partition(asked: RequestParameters, partition_count: int) -> int | None:
@@ -147,6 +195,7 @@ class _Making(NamedTuple):
         if self.schema is not None:
             names = [column for column, _, _ in self.schema[: self.columns]]
             found["columns"] = {column: self._typed(row[column]) for column in names}
+            found["is_delete"] = row.get("_deleted") is True
             return found
         for name in ("key", "value"):
             found[name] = self._shown(row[name], self.value_bytes)
