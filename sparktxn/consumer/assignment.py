@@ -46,6 +46,7 @@ class Progress:
     names the committed offset of the group that it began to read from, by the entry that made it take effect. It is 0
     if there was none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found.
     `received` counts the records that were read for it.
+    `seen_entry` is an entry up to which what was read is what the log then had, 0 if none is known.
     `began_at` is the first position that was found since a transaction's block began, None if there was none.
     """
 
@@ -62,6 +63,7 @@ class Progress:
         "position",
         "received",
         "retry_at_s",
+        "seen_entry",
         "started_from",
         "stored",
         "topic_id",
@@ -82,6 +84,7 @@ class Progress:
         self.started_from = NOT_STARTED
         self.begins = True
         self.began_at: int | None = None
+        self.seen_entry = 0
         self.received = 0
 
     @property

@@ -39,6 +39,7 @@ from sparktxn._kafka.message import (
     ReadMessage,
 )
 from sparktxn._kafka.settings.consumer import ConsumerSettings
+from sparktxn._rows.scan.content import lacks_deletes
 from sparktxn._rows.scan.internalrows import internal_messages
 from sparktxn._rows.scan.plan import LOG_APPEND_TIME
 from sparktxn.consumer.assignment import Assignment, Progress, Stored, Subscription, logical_position
@@ -667,8 +668,12 @@ class Reading:
         if not view.log_start_offset <= position <= view.log_end_offset:
             self._fetcher.discard(progress.key)
             self._reset(progress, position, view)
-        else:
-            progress.found(position)
+            return
+        progress.found(position)
+        seen_entry = progress.seen_entry or max(progress.started_from, 0)
+        progress.seen_entry = whole.entry
+        if lacks_deletes(view, position, seen_entry):
+            self._say_deletes_missed(progress)
 
     def _chosen_position(
         self, progress: Progress, view: PartitionView, whole: ReadView, seen: OffsetsSeen | None
@@ -695,6 +700,21 @@ class Reading:
             return None
         self._offsets.start_from(progress, committed)
         return OFFSET_INVALID if committed is None else committed.offset
+
+    def _say_deletes_missed(self, progress: Progress) -> None:
+        """Say that deletes are gone which the consumer has not seen: by an error if auto.offset.reset is error."""
+        (topic, partition), position = progress.key, progress.position
+        if self._settings.auto_offset_reset != "error":
+            log_event("deletes_missed", reader="a consumer", topic=topic, partition=partition, position=position)
+            return
+        progress.halted = True
+        reason = (
+            f"a compaction has removed deletes from partition {partition} of topic {topic!r} that follow offset "
+            f"{position}, and auto.offset.reset is error: make what is made of its rows anew from the beginning, or "
+            f"seek() to {position} to go on"
+        )
+        error = KafkaError(ErrorCode.LOCAL_AUTO_OFFSET_RESET, reason)
+        self.events.append(ErrorMessage(topic, partition, position, None, None, None, 0, 0, error))
 
     def _reset(self, progress: Progress, position: int, view: PartitionView) -> None:
         """Apply auto.offset.reset."""

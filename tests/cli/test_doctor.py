@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sparktxn import Consumer, Producer
@@ -220,6 +221,20 @@ def test_a_good_store_has_no_finding_and_keeps_nothing(folder: Path) -> None:
     assert about["found"].endswith("it has 1 topic")
     assert {path for path in (folder / "store").rglob("*") if path.is_file()} == before
     assert ok("doctor").lines[0].split() == ["check", "result", "found", "fix"]
+
+
+def test_latest_rows_without_a_base_are_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparktxn._programs.cli.verbs.doctor._MANY_ROWS", 3)
+    ok("topics", "create", "customers", "--column", "id int64 not null", "--set", "primary.key=id")
+    with Producer({"bootstrap.servers": str(folder / "store")}) as producer:
+        for ids, expected in (([1, 2], []), ([1], ["warning"])):
+            producer.produce_arrow("customers", pa.table({"id": ids}))
+            producer.flush()
+            found = [row for row in ok("doctor", "--json").json if row["check"] == "latest rows"]
+            assert [row["result"] for row in found] == expected
+    assert "3 rows of topic 'customers' were never compacted" in found[0]["found"]
+    ok("compact", "--apply")
+    assert "latest rows" not in ok("doctor", "--json").text
 
 
 def test_an_address_without_a_store_is_examined(folder: Path) -> None:

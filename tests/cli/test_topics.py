@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparktxn import Producer
 from tests.cli.terminal import ok, txnlog
 
 
@@ -47,6 +49,31 @@ def test_a_typed_topic_is_described_with_its_columns() -> None:
     lines = ok("topics", "describe", "trips").lines
     assert "id      int64         no" in lines
     assert "partition  log start offset  last stable offset  log end offset" in lines
+
+
+def test_a_topic_with_a_key_is_described_as_a_table(folder: Path) -> None:
+    own = ("--set", "primary.key=id", "--set", "max.compaction.lag.ms=3600000")
+    ok("topics", "create", "customers", "--column", "id int64 not null", "--column", "city string", *own)
+    ok("topics", "create", "plain")
+    with Producer({"bootstrap.servers": str(folder / "store")}) as producer:
+        producer.produce_arrow("customers", pa.table({"id": [1, 2, 1], "city": ["Oslo", "Rome", "Bern"]}))
+        producer.produce_arrow("customers", pa.table({"id": [2]}), delete=True)
+    (row,) = ok("topics", "describe", "customers", "--json").json
+    assert (row["key"], row["not_compacted_rows"]) == (["id"], 4)
+    days = (date.fromisoformat(row["deleted_rows_gone_by"]) - datetime.now(UTC).date()).days
+    assert days in (9, 10), "an hour, a week of the vacuum, and two rounds of maintenance"
+    assert "superseded_rows" not in row
+    (row,) = ok("topics", "describe", "customers", "--superseded", "--json").json
+    assert (row["latest_rows"], row["superseded_rows"], row["deletes"]) == (1, 2, 1)
+    ok("compact", "customers", "--apply")
+    shown, plain = ok("topics", "describe", "customers", "plain", "--superseded", "--json").json
+    found = [shown[name] for name in ("not_compacted_rows", "latest_rows", "superseded_rows", "deletes")]
+    assert found == [0, 1, 0, 1]
+    assert "key" not in plain
+    ok("topics", "alter", "customers", "--set", "max.compaction.lag.ms=9007199254740992")
+    (row,) = ok("topics", "describe", "customers", "--json").json
+    assert row["deleted_rows_gone_by"] is None
+    assert "not compacted rows" in ok("topics", "describe", "customers").text
 
 
 def test_several_topics_are_described_each_on_a_line_of_json() -> None:

@@ -687,9 +687,15 @@ class Replay(Groups, Tables):
         self.need(committed_entry <= command["planned_entry"], "it knows of later commits than its plan")
         before = known or [0, 0, []]
         passes = [each for each in before[2] if each[0] > tombstones_end]
+        gone = []
+        if partition.get("keyed"):
+            gone = [each for each in before[2] if each[1] < 0]
+            passes = [each for each in passes if each[1] >= 0]
+            if tombstones_end > max([each[0] for each in gone], default=0):
+                gone = [[tombstones_end, -self.entry]]
         if before[0] < end:
             passes.append([end, self.timestamp_ms])
-        return [max(before[0], end), max(before[1], committed_entry), passes[-100:]]
+        return [max(before[0], end), max(before[1], committed_entry), gone + passes[-100:]]
 
     def vacuum(self, command: Command) -> None:
         store = self.store()

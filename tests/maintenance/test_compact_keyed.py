@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from sparktxn import Producer, read_arrow
+from sparktxn import Consumer, KafkaError, KafkaException, Producer, TopicPartition, read_arrow
 from sparktxn._engine.log.log import Log
+from sparktxn._programs.gateway.partitionreads import Reads
 from sparktxn._rows.stage import segmentwriter
 from sparktxn.maintenance import apply_compact, compact, maintain, plan_compact, rewrite, run_compact_task, verify
 from sparktxn.store import Store
+from sparktxn.store.reading import lacks_deletes
 from tests.world import ClockedWorld
 
 DAY_S: Final = 86_400
@@ -178,4 +180,113 @@ def test_another_process_does_the_tasks_in_little_memory(monkeypatch: pytest.Mon
     assert (report.partitions, report.left_records) == (3, 59)
     assert orders.rows() == before
     assert len({key for key, _ in orders.left()}) == len(orders.left()) == 59
+    orders.close()
+
+
+# --- readers that have missed deletes ---------------------------------------------------------------------------------
+
+
+def _with_deletes_gone() -> tuple[Orders, TopicPartition]:
+    """A consumer has read the first rows; then deletes follow, and go."""
+    orders = Orders(EAGER | {"delete.retention.ms": "0"})
+    orders.put(1, 2, 3)
+    behind = TopicPartition("orders", 0, 3)
+    orders.put(1, delete=True)
+    orders.put(4)
+    return orders, behind
+
+
+def _consumer(orders: Orders, group: str, reset: str = "earliest") -> Consumer:
+    own = {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": False, "fetch.wait.max.ms": 5}
+    return Consumer({"bootstrap.servers": orders.uri, **own})
+
+
+def _polled(consumer: Consumer, count: int = 4) -> tuple[list[int], list[KafkaError]]:
+    """What some polls return: offsets, and errors."""
+    offsets: list[int] = []
+    errors: list[KafkaError] = []
+    for _ in range(count):
+        try:
+            table = consumer.consume_arrow(timeout=0.1)
+        except KafkaException as error:
+            errors.append(error.error)
+            continue
+        offsets += [] if table is None else table["_offset"].to_pylist()
+    return offsets, errors
+
+
+def _compact_twice(orders: Orders) -> None:
+    """The first pass keeps deletes, the second one removes them."""
+    compact(orders.store)
+    orders.put(5)
+    compact(orders.store)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "error"])
+def test_a_consumer_that_has_missed_deletes_is_told(reset: str, caplog: pytest.LogCaptureFixture) -> None:
+    orders, behind = _with_deletes_gone()
+    with _consumer(orders, "behind") as before:
+        before.assign([TopicPartition("orders", 0, 0)])
+        before.commit(offsets=[behind], asynchronous=False)
+    _compact_twice(orders)
+    view = orders.store.view(["orders"]).partitions["orders", 0]
+    assert [lacks_deletes(view, offset) for offset in range(8)] == [offset in range(1, 5) for offset in range(8)]
+    assert not lacks_deletes(view, 3, orders.log.entry)
+    with _consumer(orders, "behind", reset) as consumer:
+        consumer.subscribe(["orders"])
+        offsets, errors = _polled(consumer)
+        told = [record for record in caplog.records if "has removed deletes" in record.getMessage()]
+        if reset == "error":
+            assert ([error.name() for error in errors], told) == (["_AUTO_OFFSET_RESET"], [])
+            assert "removed deletes from partition 0 of topic 'orders'" in errors[0].str()
+            consumer.seek(TopicPartition("orders", 0, 3))
+            offsets, errors = _polled(consumer)
+        else:
+            assert (len(told), told[0].levelname) == (1, "WARNING")
+        assert (offsets, errors) == ([4, 5], []), "it goes on"
+        consumer.commit(asynchronous=False)
+    caplog.clear()
+    with _consumer(orders, "behind", reset) as again:
+        again.subscribe(["orders"])
+        assert _polled(again) == ([], [])
+    assert "has removed deletes" not in caplog.text
+    orders.close()
+
+
+def test_who_lacks_no_delete_is_told_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer that begins after the compaction and stops in the middle, and one that has read all before."""
+    orders, behind = _with_deletes_gone()
+    with _consumer(orders, "ahead") as ahead:
+        ahead.subscribe(["orders"])
+        assert _polled(ahead)[0] == [0, 1, 2, 3, 4]
+        _compact_twice(orders)
+        assert _polled(ahead) == ([5], [])
+    with _consumer(orders, "fresh", "error") as fresh:
+        fresh.assign([TopicPartition("orders", 0, 0)])
+        assert _polled(fresh) == ([1, 2, 4, 5], [])
+        fresh.commit(offsets=[behind], asynchronous=False)
+    with _consumer(orders, "fresh", "error") as fresh:
+        fresh.subscribe(["orders"])
+        assert _polled(fresh) == ([4, 5], [])
+    assert "has removed deletes" not in caplog.text
+    orders.close()
+
+
+def test_a_gateway_says_once_that_a_client_has_missed_deletes(caplog: pytest.LogCaptureFixture) -> None:
+    orders, behind = _with_deletes_gone()
+    reads = Reads(orders.store)
+
+    def fetched(offset: int, bytes_max: int = 1 << 20) -> int:
+        """Fetch, and return how often it was said."""
+        caplog.clear()
+        view = orders.store.view(["orders"])
+        assert reads.fetch(view, "orders", 0, offset, "read_committed", bytes_max).log_end_offset > offset
+        return caplog.text.count("has removed deletes")
+
+    assert fetched(0, 1) == fetched(1, 1) == 0
+    _compact_twice(orders)
+    assert (fetched(2), fetched(2)) == (1, 0), "it has read the row before the compaction"
+    assert (fetched(behind.offset), fetched(behind.offset)) == (1, 0)
+    assert fetched(0, 1) == 0, "it begins"
+    assert fetched(2, 1) == fetched(3, 1) == 0, "it goes on"
     orders.close()

@@ -67,7 +67,7 @@ def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult |
     if refusal := _check_folder(delta, command, context):
         return refusal
     added = RewrittenRange(command.base_offset, command.end_offset, context.entry, command.run)
-    compacted = _compacted(located.compacted, command.compaction, context)
+    compacted = _compacted(located.compacted, command.compaction, context, is_keyed=partition.keyed is True)
     delta.put(replace(located, rewritten=_with(located.rewritten, added), compacted=compacted))
     return remember(delta, context, command.request_id, CommandResult(base_offset=command.base_offset))
 
@@ -116,20 +116,27 @@ def _problem(command: Rewrite, context: Context) -> str | None:
 
 
 def _compacted(
-    known: CompactedPrefix | None, compaction: Compaction | None, context: Context
+    known: CompactedPrefix | None, compaction: Compaction | None, context: Context, *, is_keyed: bool
 ) -> CompactedPrefix | None:
-    """Return up to where the partition is compacted, after one more compaction or rewrite."""
+    """Return up to where the partition is compacted, after one more compaction or rewrite.
+
+    Of a keyed partition the first pass says which deletes are gone: a reader that has not seen them must know it.
+    """
     if compaction is None:
         return known
     before = known or CompactedPrefix(1, 0)
-    passes = tuple(each for each in before.passes if each.end_offset > compaction.tombstones_end)
+    gone, since = before.deletes_gone if is_keyed else (0, 0)
+    if is_keyed and compaction.tombstones_end > gone:
+        gone, since = compaction.tombstones_end, context.entry
+    timed = before.passes[1:] if before.deletes_gone[0] and is_keyed else before.passes
+    passes = tuple(each for each in timed if each.end_offset > compaction.tombstones_end)
     if known is None or known.end_offset < compaction.end_offset:
         passes = (*passes, CompactionPass(compaction.end_offset, context.timestamp_ms))
     # Of too many the oldest is forgotten: the tombstones that it covers count as compacted with the next ones.
     return CompactedPrefix(
         max(before.end_offset, compaction.end_offset),
         max(before.committed_entry, compaction.committed_entry),
-        passes[-_PASSES_MAX:],
+        (*([CompactionPass(gone, -since)] if gone else []), *passes[-_PASSES_MAX:]),
     )
 
 

@@ -107,6 +107,12 @@ EVENTS: Final[dict[str, Event]] = {
         DEBUG, "member %(member_id)s of group %(group_id)s has not left it, and its session ends: %(error)s"
     ),
     "members_not_read": Event(DEBUG, "the members of groups %(group_ids)s were not looked at: %(error)s"),
+    "deletes_missed": Event(
+        WARNING,
+        "%(reader)s stands at offset %(position)d of partition %(partition)d of topic %(topic)s, where a compaction "
+        "has removed deletes: a table that is made of the rows read so far may have deleted rows; make it anew from "
+        "the beginning of the partition",
+    ),
     "members_not_watched": Event(DEBUG, "the members of group %(group_id)s were not watched: %(error)s"),
     "offset_commit_failed": Event(WARNING, "offset commit of group %(group_id)s failed: %(error)s"),
     "offset_commit_given_up": Event(

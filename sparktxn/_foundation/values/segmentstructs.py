@@ -170,7 +170,10 @@ class Compaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_
 
 
 class CompactionPass(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """Offsets below `end_offset` were compacted at `timestamp_ms` or before, the time of an entry."""
+    """Offsets below `end_offset` were compacted at `timestamp_ms` or before, the time of an entry.
+
+    One with a `timestamp_ms` below 0 is of a keyed partition: deletes below `end_offset` are gone since an entry.
+    """
 
     end_offset: Positive
     timestamp_ms: Int64
@@ -185,3 +188,10 @@ class CompactedPrefix(Struct, frozen=True, gc=False, array_like=True, forbid_unk
     end_offset: Positive
     committed_entry: Natural
     passes: tuple[CompactionPass, ...] = ()
+
+    @property
+    def deletes_gone(self) -> tuple[int, int]:
+        """Below which offset of a keyed partition deletes are gone, and since which entry; (0, 0) if none is."""
+        if not self.passes or self.passes[0].timestamp_ms >= 0:
+            return 0, 0
+        return self.passes[0].end_offset, -self.passes[0].timestamp_ms

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn import PartitionView, ReadView
+from sparktxn._foundation.process.events import log_event
 from sparktxn._programs.gateway.typedrecords import records_of
 from sparktxn._programs.gateway.wire.recordbatches import UNCOMPRESSED, ZSTD, codec_of, control_batch, encode_batches
 from sparktxn._rows.scan.offsets import view_of_existing
@@ -20,9 +21,10 @@ from sparktxn._rows.scan.plan import LOG_APPEND_TIME, Isolation, end_of, timesta
 from sparktxn._rows.stage.recordsizes import payload_bytes
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired
 from sparktxn.store import Store, read_task
-from sparktxn.store.reading import key_columns
+from sparktxn.store.reading import key_columns, lacks_deletes
 
 _OPEN_MAX: Final = 256
+_READ_TO_MAX: Final = 4_096
 _RANGE_OFFSETS_MAX: Final = 200_000
 _BATCH_ROWS: Final = 10_000
 _NUMBERS: Final = frozenset({"offset", "timestamp"})
@@ -85,6 +87,8 @@ class Reads:
         self._store = store
         self._lock = threading.Lock()
         self._open: OrderedDict[_Key, _Cursor] = OrderedDict()
+        # Where answers of keyed partitions have ended, and the entries of their views: such a client goes on there.
+        self._read_to: OrderedDict[tuple[int, int, int], int] = OrderedDict()
 
     def view(self, topics: set[str]) -> ReadView:
         """Return the newest view of topics that exist; the others are left out."""
@@ -121,6 +125,8 @@ class Reads:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset}: {topic!r} [{partition}] has {found.log_start_offset} to {found.log_end_offset}",
             )
+        if key_columns(found.topic.settings):
+            self._check_deletes(found, offset, view.entry)
         records = b""
         if bytes_max > 0 and offset < end_of(found, isolation):
             codec = codec_of(found.topic.settings.get("compression.type", ""))
@@ -167,7 +173,24 @@ class Reads:
                 size_bytes += len(batch)
             next_offset = rows.column("offset")[-1].as_py() + 1
             self._put_cursor(found, next_offset, isolation, cursor)
+        if key_columns(found.topic.settings):
+            self._note_read(found, next_offset, view.entry)
         return b"".join(parts)
+
+    def _check_deletes(self, found: PartitionView, offset: int, entry: int) -> None:
+        """Say once that deletes are gone which a client that reads on at an offset may not have seen."""
+        with self._lock:
+            seen_entry = self._read_to.get((found.topic.topic_id, found.partition, offset), 0)
+        if lacks_deletes(found, offset, seen_entry):
+            topic, partition = found.topic.name, found.partition
+            log_event("deletes_missed", reader="a client", topic=topic, partition=partition, position=offset)
+            self._note_read(found, offset, entry)
+
+    def _note_read(self, found: PartitionView, offset: int, entry: int) -> None:
+        with self._lock:
+            self._read_to[found.topic.topic_id, found.partition, offset] = entry
+            while len(self._read_to) > _READ_TO_MAX:
+                self._read_to.popitem(last=False)
 
     def _take_cursor(self, view: ReadView, found: PartitionView, offset: int, isolation: Isolation) -> _Cursor:
         with self._lock:

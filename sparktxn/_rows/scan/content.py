@@ -107,6 +107,21 @@ def check_all_rows(topics: Iterable[TopicState], rows: object) -> None:
             )
 
 
+def lacks_deletes(view: PartitionView, offset: int, seen_entry: int = 0) -> bool:
+    """Return whether a reader of a keyed partition may lack deletes that a compaction has removed.
+
+    So it is if it has read rows before that compaction, and not yet the deletes: a table of what it reads then keeps
+    rows that were deleted. A reader that begins at the log start lacks nothing.
+
+    Args:
+        view: the partition.
+        offset: the offset that the reader reads next; what is below it was read.
+        seen_entry: an entry up to which what was read is what the log then had; 0: it is not known.
+    """
+    gone, since = (0, 0) if view.compacted is None else view.compacted.deletes_gone
+    return view.log_start_offset < offset < gone and seen_entry < since
+
+
 def plan_view(
     objects: ObjectStore,
     view: ReadView,

@@ -192,13 +192,16 @@ def _superseded(keys: pa.Table, hashes: Hashes) -> NDArray[np.bool_]:
 
 def _equal_pairs(columns: Sequence[pa.Array], rows: Offsets, pairs: Offsets) -> NDArray[np.bool_]:
     """Return of each place in `pairs` whether the row there and the row at the next place have one key."""
-    places = np.union1d(pairs, pairs + 1)
+    # Both places of each pair in their order, and once where pairs follow each other: numpy's sets hash them instead.
+    both = np.stack([pairs, pairs + 1], axis=1).ravel()
+    is_first = np.concatenate([[True], both[1:] != both[:-1]])
+    places = both[is_first]
     taken = pa.array(rows[places])
     equal = np.ones(len(places) - 1, np.bool_)
     for column in columns:
         values = column.take(taken)
         equal &= pc.equal(values.slice(0, len(places) - 1), values.slice(1)).to_numpy(zero_copy_only=False)
-    found: NDArray[np.bool_] = equal[np.searchsorted(places, pairs)]
+    found: NDArray[np.bool_] = equal[np.cumsum(is_first)[::2] - 1]
     return found
 
 

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn._engine.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
+from sparktxn._engine.format.commands import (
+    CreateTopic,
+    DeleteRecords,
+    DeleteTopic,
+    RequireFeatures,
+    Rewrite,
+    Vacuum,
+)
+from sparktxn._engine.format.decodeguard import KEYED_TOPICS
 from sparktxn._engine.format.names import sealed_folder, segment_file
+from sparktxn._engine.state.keyed import as_keyed
 from sparktxn._foundation.values.structs import (
     CommittedTransaction,
     CompactedPrefix,
@@ -48,10 +57,15 @@ def command(base: int, end: int, planned_entry: int, *, written: int | None = No
     return replace(made, **changes)
 
 
-def filled(records: int = 10) -> tuple[PureLog, ProducerCommands]:
+def filled(records: int = 10, *, is_keyed: bool = False) -> tuple[PureLog, ProducerCommands]:
     """A partition with a segment of one record to an entry."""
     log = PureLog()
-    log.create_topic()
+    if is_keyed:
+        settings, columns = as_keyed({"primary.key": "id"}, (("id", "int64", False),))
+        log.submit(RequireFeatures((KEYED_TOPICS,)))
+        log.submit(CreateTopic("keyed", "keyed", 1, settings, columns))
+    else:
+        log.create_topic()
     producer = log.initialise(None)
     for sequence in range(records):
         log.submit(producer.append(HERE, sequence))
@@ -400,3 +414,27 @@ def test_a_refusal_names_the_partition_and_what_was_expected(changes: dict[str, 
     written = changes.pop("written")
     with pytest.raises(CommandRefused, match=re.escape(reason)):
         log.submit(replace(command(2, 6, 12, written=written), **changes))
+
+
+def test_of_a_keyed_partition_it_is_noted_which_deletes_are_gone_and_since_when() -> None:
+    log, _ = filled(110, is_keyed=True)
+    log.submit(compacting(0, 3, log.entry, 3))
+    assert _gone(log) == (0, 0)
+    log.submit(compacting(0, 5, log.entry, 5, tombstones=3))
+    since = log.entry
+    assert (_gone(log), compacted(log)) == ((3, since), (5, 0, [3, 5]))
+    log.submit(compacting(0, 7, log.entry, 7, tombstones=3), compacting(7, 8, log.entry, 8, tombstones=3))
+    log.submit(compacting(0, 7, log.entry, 7))
+    assert _gone(log) == (3, since), "an earlier end brings no delete back"
+    log.submit(compacting(0, 9, log.entry, 9, tombstones=8))
+    assert (_gone(log), compacted(log)) == ((8, log.entry), (9, 0, [8, 9]))
+    log.submit(command(0, 9, log.entry))
+    for end in range(10, 111):
+        log.submit(compacting(0, end, log.entry, end))
+    assert _gone(log)[0] == 8, "passes that are forgotten change nothing of it"
+
+
+def _gone(log: PureLog) -> tuple[int, int]:
+    known = log.segments().compacted
+    assert known is not None
+    return known.deletes_gone

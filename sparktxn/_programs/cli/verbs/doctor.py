@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sparktxn import ReadView
 from sparktxn._foundation.process.clock import RandomIds, SystemClock
 from sparktxn._foundation.values.quantities import counted
 from sparktxn._programs.cli.doctorstore import FAILED as WRONG
@@ -17,10 +18,12 @@ from sparktxn._programs.cli.failures import FAILED
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import option, verb
 from sparktxn.errors import StoreError, StoreNotFound, extra_to_install
+from sparktxn.store.reading import key_columns, keyed_figures
 from sparktxn.store.registry import objects_of
 
 app = typer.Typer()
 
+_MANY_ROWS = 1_000_000
 _PACKAGES = ("sparktxn", "pyarrow", "msgspec", "s3fs", "gcsfs", "adlfs", "azure-storage-blob", "pyspark")
 
 
@@ -63,12 +66,24 @@ def _checks(session: Session, spark: str | None) -> Iterator[Check]:
         yield Check("store", WRONG, str(error), "txnlog verify says what else is wrong")
     else:
         yield Check("store", OK, f"its log ends at entry {view.entry}, and it has {counted(len(view.topics), 'topic')}")
+        yield from _bases(view)
     machine = list(examine_spark())
     yield from machine
     if spark is not None and not machine:
         yield Check("spark", WRONG, "PySpark is not installed for this Python", extra_to_install("spark"))
     elif spark is not None:
         yield from examine_executors(spark, session.address.store, session.store_settings())
+
+
+def _bases(view: ReadView) -> Iterator[Check]:
+    """Yield the topics whose latest rows are found without the help of a compaction, though they have many."""
+    for topic in view.topics.values():
+        if not key_columns(topic.settings):
+            continue
+        rows = keyed_figures(view, topic, 0).rows_without_base
+        if rows >= _MANY_ROWS:
+            found = f"{rows:,} rows of topic {topic.name!r} were never compacted: latest reads compare their keys"
+            yield Check("latest rows", WARNING, found, "run txnlog maintain once a day, or more often")
 
 
 def _versions() -> Check:

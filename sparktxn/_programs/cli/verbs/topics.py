@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from sparktxn import ReadView, TopicState
+from sparktxn._foundation.config.maintenance import VacuumSettings
 from sparktxn._foundation.config.topic import TOPIC_SETTINGS
+from sparktxn._foundation.process.clock import SystemClock
 from sparktxn._kafka.admin import NewTopic
 from sparktxn._programs.cli import completion
 from sparktxn._programs.cli.address import settings_of
@@ -16,7 +20,8 @@ from sparktxn._programs.cli.output import Row
 from sparktxn._programs.cli.session import Session
 from sparktxn._programs.cli.verb import Apply, argument, option, set_option, unset_option, verb
 from sparktxn.errors import ErrorCode, KafkaException
-from sparktxn.store.reading import declared_columns
+from sparktxn.store import Store, read_task
+from sparktxn.store.reading import declared_columns, key_columns, keyed_figures, keyed_rows
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -87,13 +92,30 @@ def create(
         session.out.rows(made, none="")
 
 
-@verb(app, "describe", examples=["txnlog topics describe orders", "txnlog topics describe orders --json"])
-def describe(session: Session, names: _Names) -> None:
+@verb(
+    app,
+    "describe",
+    examples=[
+        "txnlog topics describe orders",
+        "txnlog topics describe orders --json",
+        "txnlog topics describe customers --superseded",
+    ],
+)
+def describe(
+    session: Session,
+    names: _Names,
+    superseded: Annotated[
+        bool, typer.Option("--superseded", help="Read the keys of topics with a key, and count superseded rows.")
+    ] = False,
+) -> None:
     """Describe topics: settings, columns, and the offsets of each partition.
 
-    Consumers with read_committed see records below the last stable offset.
+    Consumers with read_committed see records below the last stable offset. A topic with a key has rows that no
+    compaction has taken yet. It also has the day by which a row that is deleted now is in no object any more, if
+    maintenance runs once a day with the defaults of its vacuum.
     """
-    view = session.store().view(names, timeout_s=session.timeout_s)
+    store = session.store()
+    view = store.view(names, timeout_s=session.timeout_s)
     for name in names:
         topic = view.topics[name]
         partitions = [
@@ -108,8 +130,26 @@ def describe(session: Session, names: _Names) -> None:
         ]
         session.out.row(
             {**_summary(topic, view), "topic_id": topic.topic_id, "columns": _columns(topic)}
+            | (_keyed(store, view, topic, counts=superseded) if key_columns(topic.settings) else {})
             | {"partitions": partitions}
         )
+
+
+def _keyed(store: Store, view: ReadView, topic: TopicState, *, counts: bool) -> dict[str, Any]:
+    """Return what a topic with a key is as a table."""
+    found = keyed_figures(view, topic, VacuumSettings().retention_ms)
+    gone_ms = None if found.gone_after_ms is None else SystemClock().wall_ms() + found.gone_after_ms
+    row: dict[str, Any] = {
+        "key": list(found.key),
+        "not_compacted_rows": found.tail_rows,
+        "deleted_rows_gone_by": None if gone_ms is None else str(datetime.fromtimestamp(gone_ms / 1000, UTC).date()),
+    }
+    if not counts:
+        return row
+    tasks = store.plan_latest(store.view([topic.name]), columns=list(found.key))
+    rows = keyed_rows(tasks, partial(read_task, options=store.options))
+    counted: dict[str, Any] = {"latest_rows": rows.latest, "superseded_rows": rows.superseded, "deletes": rows.deletes}
+    return row | counted
 
 
 @verb(
