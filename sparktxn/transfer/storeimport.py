@@ -20,12 +20,13 @@ from msgspec.structs import replace
 from sparktxn._engine.format.schema import stored_schema
 from sparktxn._engine.log.views.readview import ReadView
 from sparktxn._engine.state.keyed import FIXED_SETTINGS, PRIMARY_KEY, declared_columns, key_columns
+from sparktxn._foundation.config.topic import topic_values
 from sparktxn._foundation.process.clock import in_time
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
 from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn._rows.stage.stager import SegmentStager
-from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError
+from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError, ViewExpired
 from sparktxn.store import SinkCommit, Store, read_task
 from sparktxn.transfer.topicimport import sink_of
 
@@ -175,7 +176,7 @@ def import_from_store(
 
     Raises:
         ConfigurationError: an argument is wrong, or the topics are one, or do not fit each other. Or the source ends
-            before what was imported of it.
+            before what was imported of it, or may have lost deletes since.
         CommandRefused: the source has no such topic or entry, or a record is too large for the topic.
         KafkaException: a topic is internal (INVALID_TOPIC).
         ViewExpired: a vacuum of the source has passed the view: call again, or give a later entry.
@@ -260,6 +261,7 @@ class _Importing:
             if position.entry >= self._view.entry:
                 self._check_not_behind(position)
                 break
+            self._check_deletes_kept(position)
             if dry_run:
                 found = self._source.commit_cut(self._view, position.entry)
                 return self._report(position, dry_run=True, records=found.rows)
@@ -296,6 +298,39 @@ class _Importing:
                 f"{self._source_topic.name!r} was imported up to entry {position.entry}: it is an older state of that "
                 "store; expected one that has gone on"
             )
+
+    def _check_deletes_kept(self, position: _Position) -> None:
+        """Refuse to go on where a compaction of a keyed source may have removed deletes that were not imported.
+
+        It leaves a delete for ``delete.retention.ms`` after it has first met it, and so after its entry.
+        """
+        theirs = self._source_topic
+        is_compacted = any(
+            view.compacted is not None for (topic, _), view in self._view.partitions.items() if topic == theirs.name
+        )
+        if not position.entry or not is_compacted or not key_columns(theirs.settings):
+            return
+        (retention_ms,) = topic_values(theirs.settings, "delete.retention.ms")
+        try:
+            kept_from = self._source.view([], timestamp_ms=max(0, self._view.timestamp_ms - retention_ms)).entry
+        except CommandRefused:
+            return  # the store is younger
+        except ViewExpired:
+            kept_from = position.entry + (0 if self._has_entry(position.entry) else 1)
+        if position.entry < kept_from:
+            raise ConfigurationError(
+                f"topic {theirs.name!r} of the source {self._source.uri!r} was imported up to entry {position.entry}, "
+                f"longer ago than its delete.retention.ms ({retention_ms}): a compaction may have removed deletes "
+                "since, and their rows would stay; import it into a new topic: "
+                f"{command_to_create('NAME', theirs)}"
+            )
+
+    def _has_entry(self, entry: int) -> bool:
+        try:
+            self._source.view([], entry=entry)
+        except ViewExpired:
+            return False
+        return True
 
     def _staged(self, after_entry: int) -> list[StagedSegment]:
         """Upload what the source's entries from `after_entry` + 1 on have committed; nothing of it is visible yet."""

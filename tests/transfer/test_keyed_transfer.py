@@ -15,6 +15,7 @@ import pytest
 from sparktxn import ConfigurationError, Producer, Store, read_arrow
 from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.errors import CommandRefused, StoreUnavailable
+from sparktxn.maintenance import compact
 from sparktxn.store.options import Condition
 from sparktxn.transfer import export_topic, import_files, import_from_store
 from tests.world import next_number
@@ -221,6 +222,30 @@ def test_a_keyed_topic_of_another_store_keeps_its_upserts_and_deletes(store: Sto
     assert import_from_store(store, "keyed", source, "keyed").records == 0
     assert all_rows(store) == all_rows(source)
     assert latest(store) == latest(source) == {1: "new", 2: "back"}
+
+
+@pytest.mark.parametrize("retention_ms", ["0", "86400000"])
+def test_an_import_that_may_lack_deletes_does_not_go_on(store: Store, source: Store, retention_ms: str) -> None:
+    """A compaction has removed a row and its delete, or may have, since the topic was imported."""
+    eager = KEY | {"delete.retention.ms": retention_ms, "min.cleanable.dirty.ratio": "0"}
+    source.create_topic("eager", 3, settings=eager, schema=SCHEMA)
+    put(source, row(1), row(2), topic="eager")
+    assert import_from_store(store, "keyed", source, "eager").records == 2
+    put(source, row(1), delete=True, topic="eager")
+    for number in range(3):
+        put(source, row(2, str(number)), row(3, str(number)), topic="eager")
+        compact(source, {"compact.topics": "eager"})
+    if retention_ms == "0":
+        with pytest.raises(ConfigurationError, match=r"delete\.retention\.ms \(0\).*import it into a new topic"):
+            import_from_store(store, "keyed", source, "eager")
+        assert latest(store) == {1: "a", 2: "a"}
+        store.create_topic("new", 3, settings=KEY, schema=SCHEMA)
+        import_from_store(store, "new", source, "eager")
+        assert latest(store, "new") == latest(source, "eager")
+    else:
+        import_from_store(store, "keyed", source, "eager")
+        assert latest(store) == latest(source, "eager") == {2: "2", 3: "2"}
+    import_from_store(store, "new" if retention_ms == "0" else "keyed", source, "eager")
 
 
 @pytest.mark.parametrize(
