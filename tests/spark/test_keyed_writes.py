@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from pyspark_txnlog import foreach_batch, upsert, write, write_stream
 from pyspark_txnlog.writing import foreach, keyedrows
 from sparktxn import ConfigurationError, Store, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.spark.clusters import PATHS, finished
+from tests.spark.sessions import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -322,22 +326,15 @@ def test_a_version_is_written_once_by_each_way(spark: SparkSession, keyed: Store
 # Retried tasks.
 
 
-def test_an_attempt_that_failed_is_not_a_key_twice(keyed: Store, spark: SparkSession, tmp_path: Path) -> None:
-    """Of a task only the attempt that ended well counts, by either way."""
-    for put, name in ((df_write, "sink"), (upserted, "tasks")):
-        mark = tmp_path / name
-
-        def once(batches: Iterator[pa.RecordBatch], mark: Path = mark) -> Iterator[pa.RecordBatch]:
-            yield from batches
-            if not mark.exists():
-                mark.touch()
-                raise RuntimeError("once")
-
-        rows = spark.range(0, 30, numPartitions=1).selectExpr("id", "'n' name", "1D size")
-        with pytest.raises(Exception, match="once"):
-            put(rows.mapInArrow(once, rows.schema), keyed)  # local mode has one attempt
-        put(rows.mapInArrow(once, rows.schema), keyed)
-        assert len(latest(keyed)) == 30
+def test_an_attempt_that_failed_is_not_a_key_twice(keyed: Store) -> None:
+    """Of a task only the attempt that ended well counts, by the sink and by upsert(), with and without lastBy."""
+    environment = {**os.environ, **QUICK_JAVA, "PYTHONPATH": PATHS, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-m", "tests.spark.retried_job", keyed.uri]
+    done = finished(command, environment | {"SPARK_LOCAL_IP": "127.0.0.1"}, 200)
+    assert done.code == 0, done.stderr[-4000:]
+    assert "first attempts: 4" in done.stdout
+    assert latest(keyed) == {number: (f"n{number}", 4.0) for number in range(30)}
+    assert stored(keyed) == 4 * 30
 
 
 # Streams.
@@ -421,3 +418,41 @@ def test_outputs_may_have_topics_with_and_without_a_key(spark: SparkSession, key
     both(rows, 0)
     assert latest(keyed) == {1: ("b", 2.0)}
     assert len(read_arrow(keyed, "plain").read_all()) == 2
+
+
+# SQL.
+
+
+@pytest.fixture
+def tables(spark: SparkSession, keyed: Store) -> Iterator[None]:
+    """The table ``latest`` of the latest rows, and ``changes`` of all rows."""
+    for name, more in (("latest", ", lastBy 'size'"), ("changes", ", rows 'all'")):
+        spark.sql(f"CREATE TABLE {name} USING txnlog OPTIONS (path '{keyed.uri}', topic 'keyed'{more})")
+    yield
+    for name in ("latest", "changes"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.usefixtures("tables")
+def test_insert_upserts_and_into_a_table_of_all_rows_deletes(spark: SparkSession, keyed: Store) -> None:
+    spark.sql("INSERT INTO latest VALUES (1, 'a', 1D), (2, 'b', 2D), (3, 'c', 3D)")
+    spark.sql("INSERT INTO latest SELECT id, 'B', size * 2 FROM latest WHERE id = 2")
+    assert latest(keyed) == {1: ("a", 1.0), 2: ("B", 4.0), 3: ("c", 3.0)}
+    spark.sql("INSERT INTO changes (id, _deleted) SELECT id, true FROM latest WHERE size < 2")
+    spark.sql("INSERT INTO changes VALUES (3, 'C', 3D, false), (4, 'd', 4D, null)")
+    expected = {2: ("B", 4.0), 3: ("C", 3.0), 4: ("d", 4.0)}
+    assert latest(keyed) == expected
+    assert {row.id: (row.name, row.size) for row in spark.table("latest").collect()} == expected
+    assert spark.table("changes").where("_deleted").count() == 1
+    with pytest.raises(Exception, match=f"key '6' of topic 'keyed' is in this batch {TWICE}"):
+        spark.sql("INSERT INTO changes VALUES (6, 'a', 1D, null), (6, null, null, true)")
+    # Spark passes on none of the table's options where the rows have just its columns.
+    into = f"INSERT INTO latest WITH (path '{keyed.uri}', topic 'keyed', lastBy 'size')"
+    rows = "SELECT id % 2 + 7 id, 'x' name, cast(id as double) size FROM range(0, 20, 1, 2)"
+    with pytest.raises(Exception, match=r"several tasks.*DISTRIBUTE BY id"):
+        spark.sql(f"{into} {rows}")
+    assert latest(keyed) == expected
+    spark.sql(f"{into} SELECT * FROM ({rows}) DISTRIBUTE BY id")
+    assert latest(keyed) == expected | {7: ("x", 18.0), 8: ("x", 19.0)}
+    spark.sql("INSERT INTO latest SELECT /*+ COALESCE(1) */ 9L, 'y', cast(id as double) FROM range(5)")
+    assert latest(keyed)[9] == ("y", 4.0), "a table keeps lastBy"

@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType
 
 from pyspark_txnlog.connecting.errorlines import one_line_errors, without_frames
+from pyspark_txnlog.connecting.sessions import parallelism_of
 from pyspark_txnlog.connecting.storehandles import commit_batch, open_store
 from pyspark_txnlog.options.keywords import option_texts
 from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
@@ -44,6 +45,7 @@ from pyspark_txnlog.writing.keyedrows import (
     by_key,
     check_task,
     check_topic,
+    divided_by_key,
     keyed_topic,
     last_columns,
     refuse_complete,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment, StagePlan
     from sparktxn.store.digests import RowsDigest
+    from sparktxn.store.staging import StageTopic
 
 
 # A micro-batch's rows on their way to the driver: Spark computes them once, and its executors hold them meanwhile.
@@ -106,10 +109,19 @@ class HeldRows:
         batches: list[pa.RecordBatch] = rows.to_batches()
         return batches
 
-    def staged_by(self, stage: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> list[Any]:
-        """Return what `stage` yields of the rows in tasks of Python, which read them where they are held."""
-        schema = self._schema
-        return self._held.messages().mapPartitions(lambda messages: stage(_decoded(messages, schema))).collect()
+    def staged_by(
+        self, stage: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]], keyed: StageTopic | None = None
+    ) -> list[Any]:
+        """Return what `stage` yields of the rows in tasks of Python, which read them where they are held.
+
+        Rows of a keyed topic go on from there to tasks of which each has all rows of its keys.
+        """
+        schema, messages = self._schema, self._held.messages()
+        if keyed is not None:
+            count = parallelism_of(self._held.session)
+            divided = messages.mapPartitions(lambda some: divided_by_key(_decoded(some, schema), keyed, count))
+            messages = divided.partitionBy(count, int).values()
+        return messages.mapPartitions(lambda some: stage(_decoded(some, schema))).collect()
 
     def close(self) -> None:
         """Let the rows go."""
@@ -346,10 +358,7 @@ class _Ways:
     def stage(
         self, frame: DataFrame, plan: StagePlan, *, topic: str | None, last_by: Sequence[str] = ()
     ) -> Sequence[StagedSegment]:
-        """Stage the rows of `frame` the way that suits them, each computed once.
-
-        Rows of a keyed topic that turn out to be many are computed again, for Spark brings those of a key together.
-        """
+        """Stage the rows of `frame` the way that suits them, each computed once."""
         rows = holdable_rows(frame)
         if rows is None or not self._is_small(rows, topic):
             staged = stage_frame(with_row_hashes(frame, plan, topic), plan, topic, last_by=last_by)
@@ -363,11 +372,9 @@ class _Ways:
             stage = _stage(plan, topic, held.names, last_by)
             if batches is not None:
                 return stage(iter(batches))
-            if keyed_topic(plan, topic) is None:
-                return _staged(held.staged_by(_in_task(stage)))
+            return _staged(held.staged_by(_in_task(stage), keyed_topic(plan, topic)))
         finally:
             held.close()
-        return stage_frame(with_row_hashes(frame, plan, topic), plan, topic, last_by=last_by)
 
     def _is_small(self, rows: HoldableRows, topic: str | None) -> bool:
         """Return whether the driver tries to take `rows`.

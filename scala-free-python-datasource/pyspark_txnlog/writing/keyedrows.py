@@ -228,6 +228,14 @@ def by_key(frame: DataFrame, topic: StageTopic) -> DataFrame:
     return frame.repartition(*columns) if count is None else frame.repartition(count, *columns)
 
 
+def divided_by_key(batches: Iterable[pa.RecordBatch], topic: StageTopic, count: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows as messages of Arrow, each with the number of the task, of `count`, that has all of its keys."""
+    for batch in batches:
+        which = key_words(topic, batch) % np.uint64(count)
+        for task in np.unique(which).tolist():
+            yield task, batch.filter(pa.array(which == task)).serialize().to_pybytes()
+
+
 def _task_count(frame: DataFrame) -> int | None:
     """Return in how many tasks rows are staged; None leaves it to Spark, where it alone knows the cores."""
     if not is_classic(frame):
