@@ -29,7 +29,7 @@ from sparktxn._kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
-from sparktxn.maintenance import publish_tables, vacuum
+from sparktxn.maintenance import compact, publish_tables, vacuum
 from sparktxn.store import Store
 from tests.compatibility.consume_all import consume_all
 from tests.compatibility.workload import COMPACTED, TYPED, Workload
@@ -224,10 +224,15 @@ def write_all(folder: Path) -> None:
     _keep(workload, folder)
 
 
-def _write_keyed(workload: Workload) -> None:
-    """A keyed topic: upserts and deletes of all writers, alone and with other records, and a column that it gains."""
+def _write_keyed(workload: Workload, *, compacted: bool = False) -> None:
+    """A keyed topic: upserts and deletes of all writers, alone and with other records, and a column that it gains.
+
+    It is compacted twice, so that deletes are gone, and has a base and a tail then.
+    """
     key = [pa.field("id", pa.int64(), nullable=False), pa.field("region", pa.string(), nullable=False)]
-    settings = {"primary.key": "region,id", "append.inline.bytes": 200}
+    settings = {"primary.key": "region,id", "append.inline.bytes": "200"}
+    if compacted:
+        settings |= {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
     with Store.open(workload.uri, options=workload.options) as store:
         store.create_topic("keyed", 2, settings=settings, schema=pa.schema([*key, ("name", pa.string())]))
         producer = workload.producer("keyed")
@@ -242,6 +247,12 @@ def _write_keyed(workload: Workload) -> None:
             producer.produce_arrow("keyed", rows.select(["id", "region"]), delete=True)
             producer.abort_transaction(10)
         store.add_columns("keyed", pa.schema([("more", pa.date32())]))
+        for number in range(2 if compacted else 0):
+            with producer.transaction():
+                more = pa.table({"more": pa.array([number] * 8, pa.date32())}).column(0)
+                producer.produce_arrow("keyed", rows.append_column("more", more).slice(4 + number))
+                producer.produce_arrow("keyed", rows.select(["id", "region"]).slice(3, 1), delete=True)
+            compact(store, {"compact.topics": "keyed"})
         stager = store.stage_plan(["keyed"]).open(seed=0, default_topic="keyed", inline=True)
         stager.write(rows.select(["id", "region"]).slice(0, 3), delete=True)
         store.commit(stager.finish())
@@ -252,7 +263,12 @@ def write_keyed(folder: Path) -> None:
     write_vacuumed(folder, keyed=True)
 
 
-def write_vacuumed(folder: Path, *, keyed: bool = False) -> None:
+def write_compacted(folder: Path) -> None:
+    """Writes a small store as `write_keyed` does, whose keyed topic is compacted."""
+    write_vacuumed(folder, keyed=True, compacted=True)
+
+
+def write_vacuumed(folder: Path, *, keyed: bool = False, compacted: bool = False) -> None:
     """Writes a small store that a vacuum has shortened, and next to it what a reader must find there."""
     settings = {"store.fsync": False, "checkpoint.seal.segments": 4, **CALM}
     workload = Workload(str(folder), settings)
@@ -267,7 +283,7 @@ def write_vacuumed(folder: Path, *, keyed: bool = False) -> None:
     ]
     workload.settle(workload.admin.create_topics(topics))
     if keyed:
-        _write_keyed(workload)
+        _write_keyed(workload, compacted=compacted)
     _prepare_halves(workload)
     _write_what_a_vacuum_passes(workload)
     other, plain = workload.producer("shop-2"), workload.producer()
@@ -324,8 +340,9 @@ def _keep(workload: Workload, folder: Path) -> None:
 
 
 def main(version: str) -> None:
-    vacuumed = ((f"{version}-vacuumed", write_vacuumed), (f"{version}-keyed", write_keyed))
-    stores = ((version, write_all), *vacuumed, (f"{version}-packed", write_packed))
+    keyed = ((f"{version}-keyed", write_keyed), (f"{version}-compacted", write_compacted))
+    vacuumed = (f"{version}-vacuumed", write_vacuumed)
+    stores = ((version, write_all), vacuumed, *keyed, (f"{version}-packed", write_packed))
     for name, write in stores:
         target = GOLDEN / name
         if target.exists():
