@@ -160,8 +160,7 @@ def test_a_new_column_is_added_and_that_of_last_by_is_not(spark: SparkSession, k
 # A key twice in a batch.
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
-@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize(("partitions", "same"), [(1, True), (2, False)])
 def test_a_key_twice_is_refused_and_named(
     spark: SparkSession, keyed: Store, way: Callable[..., None], partitions: int, same: bool
 ) -> None:

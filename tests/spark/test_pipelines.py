@@ -89,3 +89,35 @@ def test_a_pipeline_writes_each_row_once_until_it_is_refreshed_in_full(tmp_path:
     assert pipeline.written() == [250, 100, 700, 250, 100, 700]
     assert len(pipeline.writers()) == 2
     assert (pipeline.flow / "1" / "metadata").exists()
+
+
+AUTO_CDC = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+{target}
+
+@dp.temporary_view
+def changes():
+    return SparkSession.active().readStream.format("rate").load().selectExpr("value id", "'n' name", "value seq")
+
+dp.create_auto_cdc_flow(target="customers", source="changes", keys=["id"], sequence_by="seq")
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "refusal"),
+    [
+        ('dp.create_streaming_table("customers", format="txnlog")', "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE"),
+        ('dp.create_sink("customers", "txnlog", {"path": "x", "topic": "customers"})', "Unsupported destination type"),
+    ],
+)
+def test_spark_refuses_a_topic_as_the_target_of_an_auto_cdc_flow(tmp_path: Path, target: str, refusal: str) -> None:
+    (tmp_path / "changes.py").write_text(AUTO_CDC.replace("{target}", target))
+    spec = tmp_path / "spark-pipeline.yaml"
+    spec.write_text(f"name: c\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: changes.py\n")
+    command = [os.path.join(SPARK_HOME, "bin", "spark-pipelines"), "--remote", "local[2]", "run", "--spec", str(spec)]
+    settings = {"PYTHONPATH": PATHS, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = finished(command, {**os.environ, **settings}, 400)
+    assert done.code != 0
+    assert refusal in done.stdout + done.stderr
