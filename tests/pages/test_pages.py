@@ -50,7 +50,7 @@ NOT_RUN = {
     ("docs/operations.md", "needs a cluster"): 2,
     ("docs/spark.md", "needs a cluster"): 1,
     ("docs/spark.md", "tests/spark/test_pipelines.py runs the example"): 2,
-    ("docs/tables-that-change.md", "it needs Spark; tests/spark/test_keyed.py runs it"): 1,
+    ("docs/tables-that-change.md", "it needs kcat, and a gateway; tests/gateway/test_keyed_topics.py does so"): 1,
     ("docs/tables.md", "it serves until it is ended; tests/cli/test_serve.py runs it"): 1,
     ("docs/tables.md", "needs S3; tests/integration/test_tables_on_s3.py reads so"): 1,
     ("docs/tables.md", "needs pyiceberg; tests/interop/test_iceberg_catalog.py reads by it"): 1,

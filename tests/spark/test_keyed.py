@@ -13,7 +13,6 @@ import pytest
 from pyspark_txnlog import count, max_offset, read_stream, register_views, scan, scan_stream
 from sparktxn import ConfigurationError, Producer, Store, read_arrow
 from sparktxn.maintenance import compact
-from tests.pages.blocks import blocks, moved
 from tests.property.test_latest_rows import Program
 from tests.seeds import examples, seed_of
 
@@ -29,7 +28,6 @@ FORMATS: Final = {
     "arrow": {"append.inline.bytes": "0", "segment.format": "arrow"},
     "row groups": {"append.inline.bytes": "0", "segment.rows": "4"},
 }  # fmt: skip
-PAGE: Final = "it needs Spark; tests/spark/test_keyed.py runs it"
 
 
 @pytest.fixture
@@ -217,21 +215,6 @@ def test_registered_views_have_latest_rows(spark: SparkSession, store: Store) ->
     register_views(spark, store.uri, prefix="logged_", topics=["keyed"], rows="all")
     assert spark.table("logged_keyed").columns == [*SCHEMA.names, "_deleted", "_partition", "_offset", "_timestamp"]
     assert spark.table("logged_keyed").count() == 3
-
-
-def test_the_page_shows_what_spark_reads(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = blocks("docs/tables-that-change.md")
-    names: dict[str, Any] = {"spark": spark}
-    try:
-        for block in page:
-            if block.kind == "python" and block.reason in ("", PAGE):
-                exec(compile(moved(block.text, tmp_path), "page", "exec"), names)
-                assert capsys.readouterr().out == block.shown
-    finally:
-        spark.sql("DROP TABLE IF EXISTS changes")
-    assert PAGE in [block.reason for block in page]
 
 
 # Streams read all rows, and have to say so.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.reading.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.reading.streams import stream_reader_of
-from sparktxn import Producer, Store, read_arrow
+from sparktxn import Producer, RetentionPassed, Store, read_arrow
 from sparktxn.maintenance import compact
 from tests.seeds import examples, seed_of
 
@@ -163,6 +164,34 @@ def test_a_topic_that_is_new_to_a_query_catches_up_by_offset(store: Store) -> No
     wanted = all_rows(store, "keyed") + all_rows(store, "other")
     assert [row for row in in_order(seen) if row in wanted] == wanted
     assert len([row for row in seen if row not in wanted]) == 5, "those that the compaction has removed since"
+
+
+@pytest.mark.parametrize("order", ["commit", "offset"])
+def test_a_stream_that_has_missed_deletes_is_told_by_name(
+    store: Store, order: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deletes are gone with the second compaction; a query that has begun after them, or has read them, lacks none."""
+    create(store, "keyed", **{"delete.retention.ms": "0"})
+    change(store, ["keyed"], dict.fromkeys(range(9), "a"))
+    behind = Stream(store, topic="keyed", order=order)
+    tolerant = Stream(store, topic="keyed", order=order, failOnDataLoss="false")
+    ahead = Stream(store, topic="keyed", order=order)
+    assert len(behind.run() or ()) == len(tolerant.run() or ()) == 9
+    change(store, ["keyed"], {1: None, 2: None, 3: "b", 4: "b", 5: "b"})
+    compact(store)
+    assert len(ahead.run() or ()) == 9
+    change(store, ["keyed"], dict.fromkeys(range(3, 9), "c"))
+    time.sleep(0.01)
+    compact(store)
+    with pytest.raises(RetentionPassed, match=r"removed deletes from partition \d of topic 'keyed'.*failOnDataLoss"):
+        behind.run()
+    found = tolerant.run() or []
+    assert {row["name"] for row in found} == {"c"}
+    assert "removed deletes" in caplog.text
+    for stream in (ahead, Stream(store, topic="keyed", order=order)):
+        assert {row["name"] for row in stream.run() or ()} >= {"c"}
+        change(store, ["keyed"], {7: "d"})
+    assert len(tolerant.run() or ()) == 2
 
 
 @pytest.mark.parametrize("number", range(examples(6, 200)))

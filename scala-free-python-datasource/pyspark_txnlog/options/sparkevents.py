@@ -22,6 +22,12 @@ EVENTS: Final[dict[str, Event]] = {
         "leave some out: %(reason)s; scan(), or the option filters, leaves them out",
         _SPARK,
     ),
+    "spark_deletes_missed": Event(
+        WARNING,
+        "a compaction has removed deletes from partition %(partition)d of topic %(topic)r that follow offset "
+        "%(offset)d, which the query has not read: what is made of its rows may have deleted rows",
+        _SPARK,
+    ),
     "spark_gauges_not_exported": Event(ERROR, "the gauges of Spark's queries are not exported", _SPARK),
     "spark_gauges_not_written": Event(
         WARNING, "the gauges of Spark's queries are not written to %(file)s: %(error)s", _SPARK

@@ -26,8 +26,9 @@ from pyspark_txnlog.options.spark_columns import arrow_of, read_columns
 from pyspark_txnlog.options.sparkevents import log_event
 from pyspark_txnlog.reading.batch_reader import TaskPartition, read_partition
 from pyspark_txnlog.reading.views import NewColumns, check_all_rows, names_topic, open_view, open_view_of_existing
-from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
+from sparktxn import ConfigurationError, KafkaException, RetentionPassed, StoreError, ViewExpired
 from sparktxn.store.options import SystemClock, TopicPartitionKey
+from sparktxn.store.reading import lacks_deletes
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -68,6 +69,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock or SystemClock()
         self._pace = Pace(options.trigger, self._clock)
         self._lost: set[TopicPartitionKey] = set()
+        self._deletes_missed: set[tuple[str, int, int]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_view": None, "_last_view": None}
@@ -248,13 +250,39 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
-            RetentionPassed: records that were not read were removed since `start`, and failOnDataLoss is set.
+            RetentionPassed: records that were not read were removed since `start`, or deletes were, and failOnDataLoss
+                is set.
         """
         for topic, topic_id in start["topicIds"].items():
             # A topic that is not there and not asked for is no longer subscribed.
             if topic_id_of(view, topic) != topic_id and names_topic(self._options, topic):
                 self._report_loss(view, topic, topic_id)
-        return {key: self._start_of(view, key, start) for key in partitions_of(view, self._options.assigned)}
+        starts = {key: self._start_of(view, key, start) for key in partitions_of(view, self._options.assigned)}
+        for key in starts:
+            if is_known(view, key, start):
+                self._check_deletes(view, key, start)
+        return starts
+
+    def _check_deletes(self, view: ReadView, key: TopicPartitionKey, start: Progress) -> None:
+        """Raise if deletes are gone that follow what the query has read, or warn once.
+
+        Raises:
+            RetentionPassed: that is so, and failOnDataLoss is set.
+        """
+        seen_entry, offset = view_entry(start), offset_in(start, key)
+        # A query that has read nothing has entry 0.
+        if not seen_entry or not lacks_deletes(view.partitions[key], offset, seen_entry):
+            return
+        topic, number = key
+        if self._options.fail_on_data_loss:
+            raise RetentionPassed(
+                f"a compaction has removed deletes from partition {number} of topic {topic!r} that follow offset "
+                f"{offset}, which the query has not read: what is made of its rows may have deleted rows. Start the "
+                "query with a new checkpoint and make it anew, or set the option failOnDataLoss to false to go on"
+            )
+        if (*key, offset) not in self._deletes_missed:
+            self._deletes_missed.add((*key, offset))
+            log_event("spark_deletes_missed", topic=topic, partition=number, offset=offset)
 
     def _starts_between(self, view: ReadView, start: Progress, end: Progress) -> dict[TopicPartitionKey, int]:
         """Return where each partition of the micro-batch from `start` to `end` goes on: only those that `end` names.
