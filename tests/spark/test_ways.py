@@ -266,9 +266,9 @@ def test_the_way_follows_from_the_last_micro_batch(
     def noted(owner: Any, name: str, way: str) -> None:
         act = getattr(owner, name)
 
-        def note(*given: Any) -> Any:
+        def note(*given: Any, **named: Any) -> Any:
             ways.append(way)
-            return act(*given)
+            return act(*given, **named)
 
         monkeypatch.setattr(owner, name, note)
 

@@ -284,8 +284,8 @@ def foreach_batch(
         # All topics are found, and all columns checked, before the first row is uploaded.
         asked = {topic: replace(parsed, topic=topic, has_outputs=outputs is not None) for topic in frames}
         plans = [(frame, prepare_write(asked[topic], frame.schema), topic) for topic, frame in frames.items()]
-        if is_complete(rows.sparkSession, sink.writer_id):
-            for _, plan, topic in plans:
+        for _, plan, topic in plans:
+            if keyed_topic(plan, topic) is not None and is_complete(rows.sparkSession, sink.writer_id):
                 refuse_complete(plan, topic)
         with _topics_on_pages(rows, [topic for topic in frames if topic is not None]):
             staged = [
