@@ -61,7 +61,7 @@ def has_key(settings: Mapping[str, str]) -> bool:
 
 def is_keyed(topic: TopicState) -> bool:
     """Return whether a topic has a key."""
-    return has_key(topic.settings)
+    return bool(topic.settings.get(PRIMARY_KEY))
 
 
 def declared_columns(topic: TopicState) -> Columns:

@@ -73,11 +73,12 @@ def checked_rows(topics: Iterable[TopicState], rows: object) -> bool:
         TypeError: it is not text.
         ConfigurationError: it is unknown, or it is latest and a topic has no key, or topics with and without are read.
     """
-    topics = list(topics)
-    keyed = [topic.name for topic in topics if is_keyed(topic)]
-    others = [topic.name for topic in topics if not is_keyed(topic)]
     if rows is not None and arguments.choice("rows", rows, ROWS) == "all":
         return False
+    keyed: list[str] = []
+    others: list[str] = []
+    for topic in topics:
+        (keyed if is_keyed(topic) else others).append(topic.name)
     if others and rows is not None:
         raise ConfigurationError(f"rows is 'latest', and topic {others[0]!r} has no key (primary.key): leave rows out")
     if keyed and others:
