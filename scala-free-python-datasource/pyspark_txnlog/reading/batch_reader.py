@@ -184,11 +184,17 @@ def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
     store = open_store(options.path, options.store)
     view = _view(store, options, None)
     topics = view.topics if options.columns is None else store.with_columns(view, options.columns).topics
-    if options.use == READ_STREAM:
-        check_all_rows(topics.values(), options)
-    is_latest = options.use != READ_STREAM and reads_latest(topics.values(), options)
+    is_latest = False
+    for topic in topics.values():
+        # Without a key a read costs no more than this.
+        if options.rows is not None or "primary.key" in topic.settings:
+            if options.use == READ_STREAM:
+                check_all_rows(topics.values(), options)
+            else:
+                is_latest = reads_latest(topics.values(), options)
+            break
     schema = schema_of(topics.values(), options, is_latest=is_latest)
-    return schema, replace(pin_view(view), committed=_committed(store, view, options))
+    return schema, replace(pin_view(view), committed=_committed(store, view, options), is_latest=is_latest)
 
 
 def _committed(store: Store, view: ReadView, options: ReadOptions) -> CommittedStart | None:
@@ -235,7 +241,7 @@ class TxnLogReader(DataSourceReader):
         self._store = open_store(options.path, options.store)
         asked = [*schema.names, *(condition.column for condition in options.filters)]
         self._view = self._store.with_columns(_view(self._store, options, pinned), asked)
-        self._is_latest = reads_latest(self._view.topics.values(), options)
+        self._is_latest = reads_latest(self._view.topics.values(), options) if pinned is None else pinned.is_latest
         if options_in(schema) and options.columns is None and not self._is_latest:
             report_left_out(self._view.topics, columns_left_out(self._view, schema))
         self._now_ms = (pinned or pin_view(self._view)).now_ms

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 class PinnedView(Struct, frozen=True):
     """What a DataFrame reads, however often it is planned: the view's entry, and the time that `now` means.
 
-    `committed` is where it starts, if that is at the offsets of a group.
+    `committed` is where it starts, if that is at the offsets of a group. `is_latest` says whether it has latest rows.
     """
 
     entry: int
     now_ms: int
     committed: CommittedStart | None = None
+    is_latest: bool = False
 
 
 def pin_view(view: ReadView) -> PinnedView:
