@@ -39,6 +39,7 @@ OTHER_PROCESSES: Final = (
 )
 READ_THE_SOURCE: Final = (
     "tests/unit/state/test_refusals.py::test_every_refusal_of_the_state_machine_belongs_to_a_command",
+    "tests/unit/test_setting_names.py",
     "tests/unit/test_settings_are_read.py",
     "tests/unit/test_prose.py",
     "tests/log/test_confirm.py",
