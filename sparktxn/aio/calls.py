@@ -659,8 +659,9 @@ class AIOProducer(AIOClient[Producer]):
         return delivered
 
     async def produce_arrow(self, topic: str, batch: object, partition: int = -1, *, delete: bool = False) -> None:
-        """Take the rows of a record batch, a table or a data frame; see `Producer.produce_arrow`.
+        """Take the rows of `batch` for `topic`, or for one `partition` of it; each deletes its key with `delete`.
 
+        `batch` is a record batch, a table or a data frame, and what it may have is as in `Producer.produce_arrow`.
         If its task is cancelled, the call goes on: the rows are taken, or the next call raises why they are not.
 
         Raises:

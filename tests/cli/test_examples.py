@@ -86,6 +86,8 @@ def prepared(example: str, names: dict[str, str]) -> str:
     Path("new-orders.csv").write_text("key,value\no-3,figs\n")
     if "--from-store" in example:
         ok("copy", "archive", "--apply")
+    if "--superseded" in example:
+        ok("topics", "create", "customers", "--column", "id int64 not null", "--set", "primary.key=id")
     Path("password").write_text("secret\n")
     if "--sasl-users users" in example:
         Path("users").write_bytes(ok("gateway", "--sasl-line", "alice", stdin=b"secret\n").out)

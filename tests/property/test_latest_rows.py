@@ -253,7 +253,7 @@ def small_joins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def programs() -> Iterator[int]:
-    yield from range(examples(8, 200))
+    yield from range(examples(5, 200))
 
 
 @pytest.mark.parametrize("number", list(programs()))

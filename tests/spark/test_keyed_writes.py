@@ -16,9 +16,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch, upsert, write, write_stream
-from pyspark_txnlog.writing import foreach, keyedrows
+from pyspark_txnlog.writing import foreach
 from sparktxn import ConfigurationError, Store, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.store import repeatedkeys
 from tests.spark.clusters import PATHS, finished
 from tests.spark.sessions import QUICK_JAVA
 
@@ -108,7 +109,7 @@ def test_rows_are_upserts_and_with_deleted_deletes(spark: SparkSession, keyed: S
 @pytest.mark.parametrize(
     ("expressions", "named"),
     [
-        (["id"], "column 'name' of topic 'keyed' is missing, and an upsert is a whole row"),
+        (["id"], "column 'name' of topic 'keyed' is missing: an upsert is a whole row"),
         (["id", "'x' name"], "column 'size' of topic 'keyed' is missing"),
         (["'x' name", "1D size"], "column 'id' of topic 'keyed' is missing"),
         (["if(id = 1, null, id) id", "'x' name", "1D size"], "column 'id' of topic 'keyed' may not be null"),
@@ -180,7 +181,7 @@ def test_two_keys_with_one_hash_are_two_keys(
     spark: SparkSession, keyed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hash only says where to look."""
-    monkeypatch.setattr(keyedrows, "repeated_words", lambda words: words)
+    monkeypatch.setattr(repeatedkeys, "repeated_words", lambda words: words)
     batched(table(spark, (1, "a", 1.0), (2, "b", 2.0)), keyed)
     assert set(latest(keyed)) == {1, 2}
 
@@ -192,7 +193,6 @@ def test_above_the_limit_staged_keys_are_read_back(
     """The driver's part of the sink, with messages of tasks that had too many keys for hashes."""
     from pyspark_txnlog.options.options import WRITE, WriteOptions
     from pyspark_txnlog.writing.batch_writer import StagedRows, TxnLogWriter
-    from sparktxn.store import repeatedkeys
 
     monkeypatch.setattr(repeatedkeys, "_ROWS_AT_ONCE", 7)
     options = WriteOptions.parse({"path": keyed.uri, "topic": "keyed"}, WRITE)
@@ -325,6 +325,7 @@ def test_a_version_is_written_once_by_each_way(spark: SparkSession, keyed: Store
 # Retried tasks.
 
 
+@pytest.mark.nightly
 def test_an_attempt_that_failed_is_not_a_key_twice(keyed: Store) -> None:
     """Of a task only the attempt that ended well counts, by the sink and by upsert(), with and without lastBy."""
     environment = {**os.environ, **QUICK_JAVA, "PYTHONPATH": PATHS, "PYSPARK_PYTHON": sys.executable}

@@ -22,9 +22,6 @@ from pyspark_txnlog.writing.lastrows import LastRows
 from sparktxn import ConfigurationError
 from sparktxn.errors import did_you_mean
 from sparktxn.store import output_schema
-from sparktxn.store.digests import key_words
-from sparktxn.store.reading import key_columns
-from sparktxn.store.repeatedkeys import repeated_key, repeated_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +59,7 @@ def check_topic(options: WriteOptions, name: str, topic: TopicState | None) -> N
     Raises:
         ConfigurationError: it has no key, and the write needs one; or a stream does not say what a key twice means.
     """
-    if topic is None or not key_columns(topic.settings):
+    if topic is None or not _key_of(topic):
         if options.needs_key or (options.last_by is not None and not options.has_outputs):
             asks = "upsert()" if options.needs_key else "option 'lastBy'"
             create = "create it before, with Store.create_topic() and the setting primary.key"
@@ -77,13 +74,19 @@ def check_topic(options: WriteOptions, name: str, topic: TopicState | None) -> N
         )
 
 
+def _key_of(topic: TopicState) -> tuple[str, ...]:
+    from sparktxn.store.reading import key_columns  # the driver's alone: a task that stages imports no reader
+
+    return key_columns(topic.settings)
+
+
 def stored_part(schema: StructType, topic: TopicState, options: WriteOptions) -> StructType:
     """Return the columns of rows that are stored: without those that only say which row of a key is the last one.
 
     Raises:
         ConfigurationError: the rows have no such column, or it is one that cannot say it.
     """
-    columns = last_columns(options) if key_columns(topic.settings) else ()
+    columns = last_columns(options) if _key_of(topic) else ()
     for name in columns:
         if name not in schema.names:
             raise ConfigurationError(
@@ -96,7 +99,7 @@ def stored_part(schema: StructType, topic: TopicState, options: WriteOptions) ->
                 f"option 'lastBy' names column {name!r} of type {found}: expected a type with an order, such as a "
                 "number, text or a time"
             )
-    if columns and {*columns} <= {*key_columns(topic.settings)}:
+    if columns and {*columns} <= {*_key_of(topic)}:
         raise ConfigurationError(
             f"option 'lastBy' names {', '.join(columns)}, which all rows of a key have in common: expected a column "
             "outside of the key that says which row is the last, such as the time of a change"
@@ -142,6 +145,8 @@ class KeyedRows:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield each batch, and note its keys once the stager has taken it: it refuses those that are wrong."""
+        from sparktxn.store.digests import key_words  # it imports pandas, which writers of other topics do not need
+
         for batch in self._batches:
             yield batch
             self._count += batch.num_rows
@@ -202,6 +207,8 @@ def check_batch(
 
 
 def _repeated(plan: Callable[[], StagePlan], staged: Sequence[StagedSegment], words: Words | None) -> str | None:
+    from sparktxn.store.repeatedkeys import repeated_key, repeated_words  # as in KeyedRows
+
     suspects = None if words is None else repeated_words(words)
     if suspects is not None and not len(suspects):
         return None
@@ -230,6 +237,8 @@ def by_key(frame: DataFrame, topic: StageTopic) -> DataFrame:
 
 def divided_by_key(batches: Iterable[pa.RecordBatch], topic: StageTopic, count: int) -> Iterator[tuple[int, bytes]]:
     """Yield the rows as messages of Arrow, each with the number of the task, of `count`, that has all of its keys."""
+    from sparktxn.store.digests import key_words  # as in KeyedRows
+
     for batch in batches:
         which = key_words(topic, batch) % np.uint64(count)
         for task in np.unique(which).tolist():

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from sparktxn import ConfigurationError
 from sparktxn.store import output_schema
-from sparktxn.store.digests import key_words
-from sparktxn.store.reading import key_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,6 +85,8 @@ class LastRows:
             yield from self._last(pa.Table.from_batches(held))
 
     def _by_files(self, batches: Iterator[pa.RecordBatch], level: int) -> Iterator[pa.RecordBatch]:
+        from sparktxn.store.digests import key_words  # it imports pandas, which writers of other topics do not need
+
         count = 1 << _FILE_BITS
         shift = np.uint64(64 - _FILE_BITS * (level + 1))
         with ExitStack() as stack:
@@ -143,6 +143,8 @@ class LastRows:
         if same.all():
             return
         place = int(places[np.flatnonzero(~same)[0]])
+        from sparktxn.store.reading import key_texts  # a task that stages imports no reader
+
         [text] = key_texts([batch.column(name).slice(place, 1) for name in self._topic.primary_key]).to_pylist()
         names = ", ".join(self._last_by)
         raise ConfigurationError(
