@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
+from sparktxn._programs.cli.standardstreams import Text
 from tests.cli.terminal import ok
 
 COMMAND = [sys.executable, "-m", "sparktxn"]
@@ -44,6 +46,28 @@ def test_a_closed_pipe_ends_it_silently() -> None:
     stream(process.stdout).close()
     assert process.wait(WAIT_S) == 0
     assert stream(process.stderr).read() == b""
+
+
+class Interrupted(io.FileIO):
+    """A file in whose first write a Ctrl-C comes, once the bytes are there."""
+
+    def write(self, data: Any) -> int:
+        is_first = not self.tell()
+        count = super().write(data)
+        if is_first:
+            raise KeyboardInterrupt
+        return count
+
+
+def test_what_was_written_when_ctrl_c_came_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    stream = io.TextIOWrapper(io.BufferedWriter(Interrupted(path, "w")))
+    text = Text(stream, buffered=True)
+    text.buffer.write(b"1\n")
+    with pytest.raises(KeyboardInterrupt):
+        text.buffer.flush()
+    text.flush()
+    assert path.read_bytes() == b"1\n"
 
 
 def test_ctrl_c_ends_following_silently() -> None:

@@ -20,10 +20,11 @@ _FAILED: Final = 1
 
 
 class _Raw(io.RawIOBase):
-    """Writes to a descriptor until it fails, and then nothing more."""
+    """Writes to a descriptor until it fails, or is interrupted in a write, and then nothing more."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._is_interrupted = False
         self.failure: OSError | None = None
 
     def writable(self) -> bool:
@@ -36,7 +37,7 @@ class _Raw(io.RawIOBase):
         return bool(self._stream.isatty())
 
     def write(self, data: Any) -> int:
-        if self.failure is None:
+        if self.failure is None and not self._is_interrupted:
             try:
                 while (count := self._stream.write(data)) is None:
                     # The program that started this one has made the pipe one that does not wait.
@@ -44,6 +45,10 @@ class _Raw(io.RawIOBase):
                 return cast(int, count)
             except OSError as error:
                 self.failure = error
+            except BaseException:
+                # Ctrl-C may have come after the write: the buffer would write the same bytes again when it is flushed.
+                self._is_interrupted = True
+                raise
         return memoryview(data).nbytes
 
 
