@@ -24,6 +24,7 @@ from sparktxn._foundation.config.topic import topic_values
 from sparktxn._foundation.process.clock import in_time
 from sparktxn._foundation.values import arguments
 from sparktxn._foundation.values.structs import TopicState
+from sparktxn._rows.scan.content import lacks_deletes
 from sparktxn._rows.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn._rows.stage.stager import SegmentStager
 from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError, ViewExpired
@@ -300,37 +301,26 @@ class _Importing:
             )
 
     def _check_deletes_kept(self, position: _Position) -> None:
-        """Refuse to go on where a compaction of a keyed source may have removed deletes that were not imported.
-
-        It leaves a delete for ``delete.retention.ms`` after it has first met it, and so after its entry.
-        """
-        theirs = self._source_topic
-        is_compacted = any(
-            view.compacted is not None for (topic, _), view in self._view.partitions.items() if topic == theirs.name
-        )
-        if not position.entry or not is_compacted or not key_columns(theirs.settings):
+        """Refuse to go on where compactions of a keyed source have removed deletes that may not have been imported."""
+        name = self._source_topic.name
+        own = [view for (topic, _), view in self._view.partitions.items() if topic == name]
+        # The first offset is the least that may have been imported.
+        if not position.entry or not any(lacks_deletes(view, 1, position.entry) for view in own):
             return
-        (retention_ms,) = topic_values(theirs.settings, "delete.retention.ms")
         try:
-            kept_from = self._source.view([], timestamp_ms=max(0, self._view.timestamp_ms - retention_ms)).entry
-        except CommandRefused:
-            return  # the store is younger
+            then = self._source.view([name], entry=position.entry).partitions
         except ViewExpired:
-            kept_from = position.entry + (0 if self._has_entry(position.entry) else 1)
-        if position.entry < kept_from:
-            raise ConfigurationError(
-                f"topic {theirs.name!r} of the source {self._source.uri!r} was imported up to entry {position.entry}, "
-                f"longer ago than its delete.retention.ms ({retention_ms}): a compaction may have removed deletes "
-                "since, and their rows would stay; import it into a new topic: "
-                f"{command_to_create('NAME', theirs)}"
-            )
-
-    def _has_entry(self, entry: int) -> bool:
-        try:
-            self._source.view([], entry=entry)
-        except ViewExpired:
-            return False
-        return True
+            then = {}  # how far each partition was imported is not known any more
+        for view in own:
+            imported = then.get((name, view.partition))
+            if lacks_deletes(view, 1 if imported is None else imported.log_end_offset, position.entry):
+                (retention_ms,) = topic_values(self._source_topic.settings, "delete.retention.ms")
+                raise ConfigurationError(
+                    f"topic {name!r} of the source {self._source.uri!r} was imported up to entry {position.entry}, and "
+                    f"after its delete.retention.ms ({retention_ms}) a compaction has removed deletes that follow: "
+                    "their rows would stay; import it into a new topic: "
+                    f"{command_to_create('NAME', self._source_topic)}"
+                )
 
     def _staged(self, after_entry: int) -> list[StagedSegment]:
         """Upload what the source's entries from `after_entry` + 1 on have committed; nothing of it is visible yet."""

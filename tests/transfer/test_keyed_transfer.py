@@ -248,6 +248,21 @@ def test_an_import_that_may_lack_deletes_does_not_go_on(store: Store, source: St
     import_from_store(store, "new" if retention_ms == "0" else "keyed", source, "eager")
 
 
+def test_an_import_that_has_had_the_deletes_goes_on_after_they_are_gone(store: Store, source: Store) -> None:
+    eager = KEY | {"delete.retention.ms": "0", "min.cleanable.dirty.ratio": "0"}
+    source.create_topic("eager", 3, settings=eager, schema=SCHEMA)
+    put(source, *(row(number) for number in range(9)), topic="eager")
+    put(source, *(row(number) for number in range(3)), delete=True, topic="eager")
+    compact(source, {"compact.topics": "eager"})
+    import_from_store(store, "keyed", source, "eager")
+    put(source, *(row(number, "z") for number in range(3, 9)), topic="eager")
+    compact(source, {"compact.topics": "eager"})
+    gone = [view.compacted.deletes_gone for view in source.view(["eager"]).partitions.values() if view.compacted]
+    assert max(gone) > (0, 0)
+    import_from_store(store, "keyed", source, "eager")
+    assert latest(store) == latest(source, "eager") == dict.fromkeys(range(3, 9), "z")
+
+
 @pytest.mark.parametrize(
     ("partitions", "settings", "schema", "named"),
     [
