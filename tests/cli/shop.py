@@ -56,6 +56,12 @@ def fill() -> dict[str, str]:
     return {"t-1": first, "t-2": second}
 
 
+def create_people() -> None:
+    """Make a topic with a key."""
+    columns = ["--column", "id int64 not null", "--column", "city string"]
+    ok("topics", "create", "people", *columns, "--set", "primary.key=id")
+
+
 def make_checkpoint() -> None:
     """Let a writer make one."""
     with Producer({"bootstrap.servers": store(), "checkpoint.entries": 1}) as producer:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shop import open_transaction
+from tests.cli.shop import create_people, open_transaction
 from tests.cli.terminal import ok, txnlog
 
 
@@ -87,17 +87,7 @@ def test_what_is_wrong_is_named() -> None:
 
 
 def test_a_keyed_topic_gives_its_latest_rows_or_all(folder: Path) -> None:
-    ok(
-        "topics",
-        "create",
-        "people",
-        "--column",
-        "id int64 not null",
-        "--column",
-        "city string",
-        "--set",
-        "primary.key=id",
-    )
+    create_people()
     ok(
         "produce",
         "-t",

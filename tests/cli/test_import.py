@@ -9,6 +9,7 @@ import pytest
 
 import sparktxn
 from sparktxn import Producer, Store
+from tests.cli.shop import create_people
 from tests.cli.terminal import ok, txnlog
 from tests.servers import S3Server
 
@@ -38,17 +39,7 @@ def test_files(folder: Path) -> None:
 
 
 def test_files_that_delete(folder: Path) -> None:
-    ok(
-        "topics",
-        "create",
-        "people",
-        "--column",
-        "id int64 not null",
-        "--column",
-        "city string",
-        "--set",
-        "primary.key=id",
-    )
+    create_people()
     (folder / "people.csv").write_text("id,city\n1,Bonn\n2,Ulm\n1,Kiel\n")
     (folder / "gone.csv").write_text("id\n2\n3\n")
     ok("import", "-t", "people", "people.csv", "--apply")

@@ -123,19 +123,28 @@ def partitions_of_texts(texts: pa.BinaryArray, partition_count: int) -> pa.Array
     return pa.array(found.astype(np.int32))
 
 
-def hashes(texts: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """Return Kafka's murmur2 of each text (org.apache.kafka.common.utils.Utils.murmur2), as unsigned numbers."""
+def words_at(texts: pa.Array, kind: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the words that begin at each byte of all texts, of which one follows the other; starts; and lengths.
+
+    Args:
+        texts: an array of text or binary.
+        kind: numpy's name of a type of numbers. Past the last text the bytes of a word are 0.
+    """
     _, offsets_buffer, data_buffer = texts.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32, len(texts) + 1, texts.offset * 4) if len(texts) else np.zeros(1)
     first, end = int(offsets[0]), int(offsets[-1])
-    # Four bytes more, so that a word may be read at each of its places.
-    data = np.zeros(end - first + 4, np.uint8)
+    # A word more, so that one may be read at each place.
+    data = np.zeros(end - first + np.dtype(kind).itemsize, np.uint8)
     if end > first:
         data[: end - first] = np.frombuffer(data_buffer, np.uint8, end - first, first)
-    starts = offsets[:-1].astype(np.int64) - first
-    lengths = np.diff(offsets).astype(np.int64)
+    words: npt.NDArray[Any] = np.ndarray((end - first + 1,), np.dtype(kind), data, strides=(1,))
+    return words, offsets[:-1].astype(np.int64) - first, np.diff(offsets).astype(np.int64)
+
+
+def hashes(texts: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+    """Return Kafka's murmur2 of each text (org.apache.kafka.common.utils.Utils.murmur2), as unsigned numbers."""
+    words, starts, lengths = words_at(texts, "<u4")
     found = np.empty(len(starts), np.uint32)
-    words: npt.NDArray[np.uint32] = np.ndarray((len(data) - 3,), np.dtype("<u4"), data, strides=(1,))
     for begin in range(0, len(starts), _CHUNK_ROWS):
         some = slice(begin, begin + _CHUNK_ROWS)
         found[some] = _hashed(words, starts[some], lengths[some])

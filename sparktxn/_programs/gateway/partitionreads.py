@@ -125,8 +125,7 @@ class Reads:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset}: {topic!r} [{partition}] has {found.log_start_offset} to {found.log_end_offset}",
             )
-        if key_columns(found.topic.settings):
-            self._check_deletes(found, offset, view.entry)
+        self._check_deletes(found, offset, view.entry)
         records = b""
         if bytes_max > 0 and offset < end_of(found, isolation):
             codec = codec_of(found.topic.settings.get("compression.type", ""))
@@ -154,11 +153,12 @@ class Reads:
         size_bytes, next_offset = 0, offset
         end_offset = end_of(found, isolation)
         log_append_time = timestamp_type(found) == LOG_APPEND_TIME
+        key = key_columns(found.topic.settings)
         while size_bytes <= _FILLED * bytes_max and next_offset < end_offset:
             cursor = self._take_cursor(view, found, next_offset, isolation)
             rows = cursor.take(bytes_max - size_bytes, whole_row=whole_record and not parts)
             if rows is not None and found.topic.schema is not None:
-                rows = records_of(rows, key_columns(found.topic.settings))
+                rows = records_of(rows, key)
             if rows is None:
                 # Nothing but aborted records and control records is left of the range.
                 if not parts:
@@ -173,12 +173,14 @@ class Reads:
                 size_bytes += len(batch)
             next_offset = rows.column("offset")[-1].as_py() + 1
             self._put_cursor(found, next_offset, isolation, cursor)
-        if key_columns(found.topic.settings):
+        if key:
             self._note_read(found, next_offset, view.entry)
         return b"".join(parts)
 
     def _check_deletes(self, found: PartitionView, offset: int, entry: int) -> None:
         """Say once that deletes are gone which a client that reads on at an offset may not have seen."""
+        if not lacks_deletes(found, offset):
+            return
         with self._lock:
             seen_entry = self._read_to.get((found.topic.topic_id, found.partition, offset), 0)
         if lacks_deletes(found, offset, seen_entry):

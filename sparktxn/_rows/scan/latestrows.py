@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Offsets = NDArray[np.int64]
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+SomeRows = TypeVar("SomeRows", pa.RecordBatch, pa.Table)
 
 MEMORY_BYTES: Final = 384 * 1024 * 1024
 """Keys and offsets that take so much memory are compared at once: of more than that, in turns, by their hashes."""
@@ -57,7 +57,7 @@ class LatestPlan(Struct, frozen=True):
         """Return a plan that leaves deletes in, but for those below `offset`."""
         return LatestPlan(self.superseded, self.deletes[: self.deletes.searchsorted(offset)])
 
-    def of(self, rows: Rows) -> Rows:
+    def of(self, rows: SomeRows) -> SomeRows:
         """Return those of `rows`, at least one, that are latest rows; they have a column of offsets, in their order."""
         offsets = rows.column(TYPED_OFFSET_COLUMN).to_numpy()
         kept = None
@@ -249,6 +249,6 @@ def _deletes(rows: pa.RecordBatch) -> Offsets:
     return _offsets(rows.filter(pc.fill_null(rows.column(DELETED_COLUMN), False)))
 
 
-def _offsets(rows: Rows) -> Offsets:
+def _offsets(rows: SomeRows) -> Offsets:
     offsets: Offsets = rows.column(TYPED_OFFSET_COLUMN).to_numpy()
     return offsets

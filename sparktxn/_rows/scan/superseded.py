@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn._engine.format.keytext import words_at
 from sparktxn._engine.format.schema import DELETED_COLUMN, TYPED_OFFSET_COLUMN
 
 if TYPE_CHECKING:
@@ -261,17 +262,8 @@ def _words(column: pa.Array) -> Iterator[tuple[Hashes, Offsets | None]]:
 
 
 def _words_of_bytes(column: pa.Array) -> Iterator[tuple[Hashes, Offsets | None]]:
-    _, offsets_buffer, data_buffer = column.buffers()
-    ends = np.frombuffer(offsets_buffer, np.int32, len(column) + 1, column.offset * 4) if len(column) else np.zeros(1)
-    first, end = int(ends[0]), int(ends[-1])
-    # A word more, so that one may be read at each of its places.
-    data = np.zeros(end - first + 8, np.uint8)
-    if end > first:
-        data[: end - first] = np.frombuffer(data_buffer, np.uint8, end - first, first)
-    starts = ends[:-1].astype(np.int64) - first
-    lengths = np.diff(ends).astype(np.int64)
+    at_each, starts, lengths = words_at(column, "<u8")
     yield lengths.view(np.uint64), None
-    at_each: Hashes = np.ndarray((end - first + 1,), np.dtype("<u8"), data, strides=(1,))
     shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
     for place in range(0, longest, 8):
         if place + 8 <= shortest:

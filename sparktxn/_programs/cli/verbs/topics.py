@@ -146,7 +146,7 @@ def _keyed(store: Store, view: ReadView, topic: TopicState, *, counts: bool) -> 
     }
     if not counts:
         return row
-    tasks = store.plan_latest(store.view([topic.name]), columns=list(found.key))
+    tasks = store.plan_latest(store.view([topic.name], entry=view.entry), columns=list(found.key))
     rows = keyed_rows(tasks, partial(read_task, options=store.options))
     counted: dict[str, Any] = {"latest_rows": rows.latest, "superseded_rows": rows.superseded, "deletes": rows.deletes}
     return row | counted
