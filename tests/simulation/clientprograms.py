@@ -125,6 +125,17 @@ def _new_topic(world: ClientWorld, name: str) -> NewTopic:
     return NewTopic(name, count, config=world.settings, schema=TYPED if name in world.typed else None)
 
 
+def keyed_row(world: ClientWorld, topic: str, partition: int, number: int, value: str) -> pa.Table:
+    """Return a row of a keyed topic's partition.
+
+    Rows of different transactions have the same keys, unless a compaction must leave all rows.
+    """
+    if world.own_keys:
+        world.keys_used += _KEYS
+        number = world.keys_used
+    return pa.table({"id": [key_of(partition, world.topics[topic], number)], "value": [value.encode()]}, KEYED)
+
+
 def key_of(partition: int, count: int, first: int) -> int:
     """Return the least key of a keyed topic's partition from `first` on."""
     keys = range(first, first + _KEYS)
@@ -241,13 +252,9 @@ class Writer:
                     # Each record has a key of its own: a compaction must leave all of them.
                     key = f"{self._process.simulator.steps} {value}"
                     if topic in self._world.keyed:
-                        # Rows of different transactions have the same keys, unless a compaction must leave all rows.
-                        first = number
-                        if self._world.own_keys:
-                            self._world.keys_used += _KEYS
-                            first = self._world.keys_used
-                        row = {"id": [key_of(partition, self._world.topics[topic], first)], "value": [value.encode()]}
-                        producer.produce_arrow(topic, pa.table(row, KEYED), partition)
+                        producer.produce_arrow(
+                            topic, keyed_row(self._world, topic, partition, number, value), partition
+                        )
                     elif topic in self._world.typed:
                         producer.produce_arrow(topic, pa.table({"value": [value.encode()]}), partition)
                     else:

@@ -227,14 +227,22 @@ def conditional(simulator: Simulator, history: ClientHistory) -> None:
 
 
 def keyed(simulator: Simulator, history: ClientHistory) -> None:
-    """Writers and a decider, two of them with one transactional id, whose transactions are about keyed topics too."""
+    """Writers and a decider, two of them with one transactional id, whose transactions are about keyed topics too.
+
+    In some the writers are clients that do not wait, of jobs that share an id, and a query with several drivers.
+    """
     world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
     world.keyed = history.keyed_topics = frozenset(("left", "in")[: 1 + simulator.seed % 2])
-    for name, transactional_id in {"writer": "first", "zombie": "first", "other": "second"}.items():
-        world.begin(name, writes=True)
-        simulator.add(name, writing(world, transactional_id, 3))
-    world.begin("decider", writes=True)
-    simulator.add("decider", deciding(world, "third", 3))
+    if simulator.seed % 4 == 3:
+        simulator.silences = (0.0, 0.002, 0.01)[simulator.seed // 4 % 3]
+        works = {"unnamed": storing(None), "store": storing("stored"), "driver": sinking(SinkJob("query", 3))}
+        _add_impatient_processes(simulator, world, works)
+    else:
+        for name, transactional_id in {"writer": "first", "zombie": "first", "other": "second"}.items():
+            world.begin(name, writes=True)
+            simulator.add(name, writing(world, transactional_id, 3))
+        world.begin("decider", writes=True)
+        simulator.add("decider", deciding(world, "third", 3))
     simulator.add("vacuum", vacuuming(world))
     if simulator.seed % 3 == 1:
         simulator.add("rewrite", rewriting(world))

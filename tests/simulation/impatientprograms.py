@@ -30,7 +30,7 @@ from sparktxn.errors import (
 from sparktxn.producer import Producer
 from sparktxn.store import SinkCommit, Store
 from tests.simulation.clienthistory import Delivery, Request, Transaction
-from tests.simulation.clientprograms import ClientWorld, Program, connect
+from tests.simulation.clientprograms import ClientWorld, Program, connect, keyed_row
 from tests.simulation.fibers import current_fiber
 from tests.simulation.history import Outcome
 from tests.simulation.offers import init_mark
@@ -122,19 +122,29 @@ def _begun(process: Process, world: ClientWorld, client: str, transactional_id: 
 # --- Store.commit ---------------------------------------------------------------------------------------------------
 
 
-def _staged(process: Process, log: Log, noted: Transaction) -> list[StagedSegment]:
+def _staged(process: Process, world: ClientWorld, log: Log, noted: Transaction) -> list[StagedSegment]:
     """The transaction's records as segments that nothing names, each staged as by a task of its own."""
     with log.within(3.0):
         log.refresh()
     topics = {name: StageTopic.of(known) for name in _TOPICS if (known := log.topic(name)) is not None}
     inline_bytes = process.simulator.inline_bytes
     staged: list[StagedSegment] = []
-    for topic, partition, value in noted.sent:
+    for number, (topic, partition, value) in enumerate(noted.sent):
         stager = SegmentStager(
-            log.objects, process.ids, log.entry, topics, seed=0, clock=process.clock, inline_bytes=inline_bytes
+            log.objects,
+            process.ids,
+            log.entry,
+            topics,
+            seed=0,
+            clock=process.clock,
+            inline_bytes=inline_bytes,
+            default_topic=topic if topic in world.keyed else None,
         )
-        columns = {"topic": [topic], "partition": pa.array([partition], pa.int32()), "value": [value.encode()]}
-        stager.write(pa.table(columns))
+        if topic in world.keyed:
+            stager.write(keyed_row(world, topic, partition, number, value))
+        else:
+            columns = {"topic": [topic], "partition": pa.array([partition], pa.int32()), "value": [value.encode()]}
+            stager.write(pa.table(columns))
         staged += stager.finish()
     return staged
 
@@ -152,7 +162,7 @@ def storing(transactional_id: str | None) -> Callable[[Client, Process, ClientWo
             for version in range(1, random.randint(3, 7)):
                 who = _called(client, process, world)
                 noted = _begun(process, world, who, transactional_id or _NO_ID, random.randint(1, 2))
-                staged = _staged(process, log, noted)
+                staged = _staged(process, world, log, noted)
                 sink = SinkCommit(who, "", version) if with_versions else None
                 _commit(process, store, noted, staged, sink)
                 if client.calls <= 0:
@@ -221,7 +231,7 @@ def sinking(job: SinkJob) -> Callable[[Client, Process, ClientWorld, str, Log], 
                     planned = _begun(process, world, job.transactional_id, job.transactional_id, 2)
                     job.planned.append(planned)
                 batch = job.planned[batch_id]
-                staged = _staged(process, log, batch)
+                staged = _staged(process, world, log, batch)
                 sink = SinkCommit("query", run_id, batch_id)
                 _interrupted(
                     process,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 pytest.importorskip("pyspark")
@@ -19,7 +26,9 @@ from pyspark_txnlog import foreach_batch, upsert, write, write_stream
 from pyspark_txnlog.writing import foreach
 from sparktxn import ConfigurationError, Store, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.maintenance import compact, vacuum, verify
 from sparktxn.store import repeatedkeys
+from tests.seeds import seed_of
 from tests.spark.clusters import PATHS, finished
 from tests.spark.sessions import QUICK_JAVA
 
@@ -456,3 +465,41 @@ def test_insert_upserts_and_into_a_table_of_all_rows_deletes(spark: SparkSession
     assert latest(keyed) == expected | {7: ("x", 18.0), 8: ("x", 19.0)}
     spark.sql("INSERT INTO latest SELECT /*+ COALESCE(1) */ 9L, 'y', cast(id as double) FROM range(5)")
     assert latest(keyed)[9] == ("y", 4.0), "a table keeps lastBy"
+
+
+@pytest.mark.nightly
+def test_an_aggregate_that_is_killed_again_and_again_is_the_latest_value_of_each_group(tmp_path: Path) -> None:
+    """Compaction and vacuums run between its lives, beside what a killed driver has left."""
+    random = Random(seed_of("killed aggregate", 1))
+    expected: Counter[int] = Counter()
+    (tmp_path / "in").mkdir()
+    for number in range(12):
+        some = [(random.randrange(40), random.randrange(100)) for _ in range(200)]
+        for key, value in some:
+            expected[key] += value
+        columns = {"id": [key for key, _ in some], "value": [value for _, value in some]}
+        pa.parquet.write_table(pa.table(columns), tmp_path / "in" / f"{number:02}.parquet")
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("total", pa.int64())])
+    store = Store.open(str(tmp_path / "store"), create=True)
+    eager = {"primary.key": "id", "min.cleanable.dirty.ratio": "0"}
+    store.create_topic("totals", 2, settings=eager, schema=columns)
+    environment = {**os.environ, **QUICK_JAVA, "PYTHONPATH": PATHS, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-m", "tests.spark.killed_keyed_job", store.uri, str(tmp_path)]
+    for _ in range(4):
+        job = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+        entry = store.view().entry + random.randint(1, 3)
+        while store.view().entry < entry and job.poll() is None:
+            time.sleep(0.05)
+        time.sleep(random.uniform(0, 0.5))
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        compact(store)
+        vacuum(store)
+    done = finished(command, environment, 200)
+    assert done.code == 0, done.stderr[-4000:]
+    totals = read_arrow(store, "totals", columns=["id", "total"]).read_all().to_pylist()
+    assert {row["id"]: row["total"] for row in totals} == expected
+    assert len(totals) == len(expected)
+    assert verify(store).problems == ()
+    store.close()
