@@ -469,7 +469,7 @@ def test_insert_upserts_and_into_a_table_of_all_rows_deletes(spark: SparkSession
 
 @pytest.mark.nightly
 def test_an_aggregate_that_is_killed_again_and_again_is_the_latest_value_of_each_group(tmp_path: Path) -> None:
-    """Compaction and vacuums run between its lives, beside what a killed driver has left."""
+    """Compaction and vacuums run between its lives, alongside what a killed driver has left."""
     random = Random(seed_of("killed aggregate", 1))
     expected: Counter[int] = Counter()
     (tmp_path / "in").mkdir()

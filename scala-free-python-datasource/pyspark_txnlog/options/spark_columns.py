@@ -94,7 +94,7 @@ def _spark_type(arrow_type: pa.DataType) -> DataType:
 
 
 def schema_of(topics: Iterable[TopicState], options: ReadOptions, *, is_latest: bool = False) -> StructType:
-    """Return the columns that a read of `topics` has: that of their latest rows, none of which is a delete, one less.
+    """Return the columns that a read of `topics` has; latest rows lack the column that says "deleted", as none is.
 
     Raises:
         ConfigurationError: the topics differ in their columns, or the option `columns` names one that they do not have.

@@ -111,8 +111,8 @@ def check_all_rows(topics: Iterable[TopicState], rows: object) -> None:
 def lacks_deletes(view: PartitionView, offset: int, seen_entry: int = 0) -> bool:
     """Return whether a reader of a keyed partition may lack deletes that a compaction has removed.
 
-    So it is if it has read rows before that compaction, and not yet the deletes: a table of what it reads then keeps
-    rows that were deleted. A reader that begins at the log start lacks nothing.
+    That is so if it has read rows before that compaction and not yet the deletes, so that a table of what it reads
+    would keep rows that were deleted. A reader that begins at the log start lacks nothing.
 
     Args:
         view: the partition.

@@ -118,9 +118,9 @@ class LatestTask(Struct, frozen=True):
 
 
 def hidden_ranges(plan: LatestPlan) -> pa.Array:
-    """Return the offsets that a plan leaves out, as ranges: where each begins and where it ends, in turns, in order.
+    """Return the offsets that a plan leaves out as ranges: the start and the end of the first, then of the next.
 
-    An offset lies in one of them if the greatest number that is not above it begins a range.
+    An offset lies in a range if the greatest of these numbers that is not above it is a start.
     """
     import numpy as np
 
